@@ -37,7 +37,7 @@ MOST_LABELS: Final = 1_000
 """Of a skill in one language: 256 methods with a few arguments each."""
 MOST_LABEL_LANGUAGES: Final = 20
 MOST_USES: Final = 64
-"""What a skill may call or listen to on other devices; an owner reads all of it."""
+"""What a skill may call on other devices; an owner reads all of it."""
 MAX_UNAVAILABLE_REASON: Final = 300
 """Characters of why a skill cannot be used: file, line and the first line of an error."""
 MAX_HOME_CARD_ID: Final = 300

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 from agent_core.skills.results import to_json
@@ -17,22 +18,22 @@ _PATH: Final = "/api/skills/call/within"
 
 
 class HubCalls:
-    """See ``agent_core.skills.home.HomeCaller``; it calls once it was connected."""
+    """Calls once it was connected; see ``agent_core.skills.home.HomeCaller``."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._enrolment: Callable[[], Enrolment] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._known: Callable[[], Enrolment] | None = None
         self._key: KeyPair | None = None
         self._met: Hub | None = None
 
-    def connect(self, enrolment: Callable[[], Enrolment], key: KeyPair) -> None:
+    def connect(self, known: Callable[[], Enrolment], key: KeyPair) -> None:
         """Call from now on.
 
         Args:
-            enrolment: Returns what is known of the hub now.
+            known: Returns what is known of the hub now.
             key: This device's key.
         """
-        self._enrolment, self._key = enrolment, key
+        self._known, self._key = known, key
 
     def close(self) -> None:
         """Close the connection that is kept."""
@@ -40,38 +41,29 @@ class HubCalls:
             self._met.http.drop()
             self._met = None
 
-    async def call(
+    def __call__(
         self,
         skill: str,
         within: str | None,
         path: Sequence[str],
         args: Sequence[object],
         kwargs: Mapping[str, object],
-    ) -> Json:
-        """See ``HomeCaller``."""
-        if self._enrolment is None or self._key is None:
+    ) -> Future[Json]:
+        names = dict(zip(("device", "skill", "method"), path, strict=True))
+        body = {"caller": skill, "within": within, **names, "args": list(args), "kwargs": dict(kwargs)}
+        return asyncio.run_coroutine_threadsafe(self._send(to_json(body)), self._loop)
+
+    async def _send(self, body: Json) -> Json:
+        if self._known is None or self._key is None:
             raise CallError(ErrorCode.OFFLINE, "the hub is not known yet", hint="Call it after the set-up.")
-        device, called, method = path
-        body = to_json(
-            {
-                "caller": skill,
-                "within": within,
-                "device": device,
-                "skill": called,
-                "method": method,
-                "args": list(args),
-                "kwargs": dict(kwargs),
-            }
-        )
-        enrolment = self._enrolment()
+        known = self._known()
         try:
-            if self._met is None or self._met.http.url != enrolment.hub_url:
+            if self._met is None or self._met.http.url != known.hub_url:
                 self.close()
-                self._met = await find_hub(enrolment, key=self._key)
+                self._met = await find_hub(known, key=self._key)
                 self._met.http.keep()
-            answer = await self._met.http.request(
-                "POST", _PATH, body, bearer=enrolment.token, timeout_s=MAX_TTL_MS / 1000
-            )
+            longest = MAX_TTL_MS / 1000
+            answer = await self._met.http.request("POST", _PATH, body, bearer=known.token, timeout_s=longest)
         except StrawberryError as error:
             self.close()
             raise CallError(ErrorCode.OFFLINE, error.message, hint=error.hint) from None
@@ -80,4 +72,4 @@ class HubCalls:
         problem = answer.problem
         code = problem.code if problem.code in list(ErrorCode) else ErrorCode.SKILL_ERROR
         message = problem.message or f"the hub answered {answer.status}"
-        raise CallError(ErrorCode(code), message, hint=problem.hint, device=device)
+        raise CallError(ErrorCode(code), message, hint=problem.hint)

@@ -1,70 +1,48 @@
 """The home as a skill sees it: ``self.home.devices.kitchen.LampSkill.turn_on()``."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 from contracts.wire import Json
 
 PRESENT_CALL: ContextVar[str | None] = ContextVar("present_call", default=None)
 """Id of the call that runs; None in what runs by itself."""
 
-
-class HomeCaller(Protocol):
-    """Calls skills of the home for a skill of this device."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop in which it calls."""
-        ...
-
-    async def call(
-        self,
-        skill: str,
-        within: str | None,
-        path: Sequence[str],
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-    ) -> Json:
-        """Call a method and return its result.
-
-        Args:
-            skill: Who calls.
-            within: Id of the call in which it is made.
-            path: Device, skill and method.
-
-        Raises:
-            CallError: If there is no result.
-        """
-        ...
+HomeCaller = Callable[
+    [str, str | None, Sequence[str], Sequence[object], Mapping[str, object]], "Future[Json]"
+]
+"""Calls for a skill: its name, the call in which it does, device, skill and method, and the arguments."""
 
 
 class HomePath:
     """A device, a skill or a method; a method is called as usual, in an ``async`` method with ``await``."""
 
-    def __init__(self, caller: HomeCaller, skill: str, names: tuple[str, ...] = ()) -> None:
-        self._caller = caller
-        self._skill = skill
-        self._names = names
+    def __init__(self, call: HomeCaller, skill: str, names: tuple[str, ...] = ()) -> None:
+        self._call, self._skill, self._names = call, skill, names
 
     def __getattr__(self, name: str) -> "HomePath":
         if name.startswith("_") or len(self._names) == 3:
             raise AttributeError(name)
-        return HomePath(self._caller, self._skill, (*self._names, name))
+        return HomePath(self._call, self._skill, (*self._names, name))
 
     __getitem__ = __getattr__
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Call the method.
+
+        Raises:
+            CallError: There is no result.
+        """
         if len(self._names) != 3:
             raise TypeError("a call is written home.devices.DEVICE.SKILL.METHOD(…)")
-        made = self._caller.call(self._skill, PRESENT_CALL.get(), self._names, args, kwargs)
-        called = asyncio.run_coroutine_threadsafe(made, self._caller.loop)
+        called = self._call(self._skill, PRESENT_CALL.get(), self._names, args, kwargs)
         try:
-            asyncio.get_running_loop()
+            return asyncio.wrap_future(called, loop=asyncio.get_running_loop())
         except RuntimeError:  # a plain method, in a thread of its own
             return called.result()
-        return asyncio.wrap_future(called)
 
 
 class Home:
@@ -74,5 +52,5 @@ class Home:
         devices: By key; ``hub`` is whichever device serves, and the hub's own skills.
     """
 
-    def __init__(self, caller: HomeCaller, skill: str) -> None:
-        self.devices = HomePath(caller, skill)
+    def __init__(self, call: HomeCaller, skill: str) -> None:
+        self.devices = HomePath(call, skill)

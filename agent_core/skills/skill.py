@@ -181,7 +181,7 @@ class Trigger:
     """When a method runs by itself.
 
     Attributes:
-        source: Name of an event, or ``Skill.name`` of a value; the key of another device stands in front.
+        source: Name of an event, or ``Skill.name`` of a value.
         interval_s: Of ``every``.
         times: Of ``at``, in the home's time zone.
     """
@@ -216,7 +216,7 @@ def at(*times: str) -> Callable[[Method], Method]:
 
 
 def on_event(name: str) -> Callable[[Method], Method]:
-    """Run a method at an event of this device, or of another one as ``front_door.doorbell``.
+    """Run a method at an event of a skill of this device.
 
     The method is given what the event carries, if it takes an argument.
     """
@@ -226,14 +226,13 @@ def on_event(name: str) -> Callable[[Method], Method]:
 def on_value(path: str) -> Callable[[Method], Method]:
     """Run a method when a value that a skill publishes has changed, as ``BoilerSkill.temperature``.
 
-    A value of another device has its key in front: ``cellar_pi.BoilerSkill.temperature``. The method is
-    given the new value, if it takes an argument. It runs for the first value, too, and only for the latest
-    of several.
+    The skill is one of this device. The method is given the new value, if it takes an argument. It runs for
+    the first value, too, and only for the latest of several.
 
     Raises:
         ValueError: It is no path.
     """
-    if path.count(".") not in (1, 2):
+    if path.count(".") != 1:
         raise ValueError(f"a value is named as BoilerSkill.temperature, not {path!r}")
     return _marking(Trigger("value", path))
 

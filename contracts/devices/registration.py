@@ -32,8 +32,8 @@ Label = Annotated[
 ]
 """A name for people on one line, whose letters stand in the order in which they are written."""
 
-Use = Annotated[str, Field(pattern=r"^(\*|[a-z0-9_]{1,64})(\.[A-Za-z0-9_-]{1,64}){1,2}$")]
-"""A method or a value, or of two parts an event, of a device by its key."""
+Use = Annotated[str, Field(pattern=r"^(\*|[a-z0-9_]{1,64})(\.[A-Za-z0-9_-]{1,64}){2}$")]
+"""A method of a device by its key."""
 
 Component = Literal[
     "binary_sensor",
@@ -216,7 +216,7 @@ class Registration(Wire):
 
     Attributes:
         doc: The docstring of the class.
-        uses: What it calls and listens to elsewhere: ``kitchen.LampSkill.turn_on``, ``*`` for any device.
+        uses: What it calls on other devices: ``kitchen.LampSkill.turn_on``, ``*`` for any device.
         unavailable: Why it cannot be used now; a skill that did not load has no methods.
         device_agnostic: Whether any device that has the skill serves as well as another.
         area: Where the skill acts, if that is not where the device stands.

@@ -89,13 +89,9 @@ async def _registered(directory: Directory, device: str, skill: str) -> Register
 
 def _check_use(own: RegisteredSkill, path: str) -> None:
     if not {path, f"*.{path.partition('.')[2]}"} & set(own.registration.uses):
-        raise CallError(
-            ErrorCode.REFUSED,
-            "{caller} may not call {path}",
-            caller=own.name,
-            path=path,
-            hint="Its author names it in 'uses', and you approve that with 'strawberry devices review'.",
-        )
+        hint = "Its author names it in 'uses', and you approve that with 'strawberry devices review'."
+        message = "{caller} may not call {path}"
+        raise CallError(ErrorCode.REFUSED, message, caller=own.name, path=path, hint=hint)
 
 
 def _check(own: RegisteredSkill, parent: CallRequest | None, target: Target, *, depth: int) -> None:
@@ -104,26 +100,15 @@ def _check(own: RegisteredSkill, parent: CallRequest | None, target: Target, *, 
         # A method does no more through others than it declares, for by that it was allowed to run.
         method = own.methods.get(parent.method)
         having = method.flags if method is not None else MethodFlags(read_only=True)
-        does_more = (
-            (having.read_only and not flags.read_only)
-            or (flags.destructive and not having.destructive)
-            or (flags.open_world and not having.open_world)
-        )
-        if does_more:
-            raise CallError(
-                ErrorCode.REFUSED,
-                "{caller} may not call {path}, which does more than {method} declares",
-                caller=own.name,
-                path=path,
-                method=parent.method,
-                hint="Its author gives it the flags of what it calls.",
-            )
+        more = having.read_only > flags.read_only, flags.destructive > having.destructive
+        if any(more) or flags.open_world > having.open_world:
+            message = "{caller} may not call {path}, which does more than {method} declares"
+            hint = "Its author gives it the flags of what it calls."
+            values = {"caller": own.name, "path": path, "method": parent.method}
+            raise CallError(ErrorCode.REFUSED, message, hint=hint, **values)
     if depth > limits.MOST_NESTED_CALLS:
         raise CallError(ErrorCode.REFUSED, "{caller} is called by too many skills in turn", caller=own.name)
     if flags.unknown or flags.confirm:
-        raise CallError(
-            ErrorCode.NEEDS_CONFIRMATION,
-            "{method} needs a person's confirmation, which cannot be given here",
-            method=path,
-            hint="'strawberry skills allow' allows what its author left unknown.",
-        )
+        message = "{method} needs a person's confirmation, which cannot be given here"
+        hint = "'strawberry skills allow' allows what its author left unknown."
+        raise CallError(ErrorCode.NEEDS_CONFIRMATION, message, method=path, hint=hint)

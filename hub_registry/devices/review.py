@@ -61,7 +61,7 @@ class Known(Part):
     Attributes:
         flags: By method, also of methods that are gone.
         sentences: Digests of the sentences with free text that were approved.
-        uses: What of other devices it may call and listen to.
+        uses: What of other devices it may call.
         documentation: What was approved of each method, and of the class under an empty name.
         denied: Digests of what the owner does not want to see again.
         allowed: By method whose author declared nothing, the digest with which the model calls it unasked.

@@ -90,7 +90,7 @@ def test_a_skill_calls_another_device_with_the_rights_of_whom_it_runs_for(house:
     )
     assert relay.journal() == []
     waiting = house.cli("devices", "review").stdout
-    assert "ButtonSkill: calls or listens to kitchen_pi.RelaySkill.switch" in waiting
+    assert "ButtonSkill: calls kitchen_pi.RelaySkill.switch" in waiting
     house.json("devices", "review", "--approve")
 
     assert (press("touch"), press("press")) == ("touched", "pressed")

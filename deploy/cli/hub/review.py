@@ -60,7 +60,7 @@ def _lines(items: list[Item]) -> Iterator[str]:
                 yield f"  {name}: hears on every device, with free text{denied}"
                 yield f"    + {cell(item.after)}"
             case "uses":
-                yield f"  {name}: calls or listens to {item.after}{denied}"
+                yield f"  {name}: calls {item.after}{denied}"
             case "provider":
                 yield f"  {name}: {item.after} beside other devices{denied}"
             case _:

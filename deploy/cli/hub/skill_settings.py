@@ -50,17 +50,13 @@ def _found(client: HubClient, name: str, device: str | None) -> SkillBody:
         for skill in client.get(path, MethodsBody).skills
         if any(method.name == _CHANGE for method in skill.methods)
     ]
-    match found:
-        case [skill]:
-            return skill
-        case []:
-            raise NotFound(
-                "there is no {name} with settings",
-                name=name,
-                hint="'strawberry skills list' shows the skills, and which have change_settings.",
-            )
-    devices = ", ".join(each.device for each in found)
-    raise ConfigError(f"{name} is on several devices: {devices}", hint="Choose one with --device.")
+    if not found:
+        hint = "'strawberry skills list' shows the skills, and which have change_settings."
+        raise NotFound("there is no {name} with settings", name=name, hint=hint)
+    if len(found) > 1:
+        devices = ", ".join(each.device for each in found)
+        raise ConfigError(f"{name} is on several devices: {devices}", hint="Choose one with --device.")
+    return found[0]
 
 
 def _given(changes: list[str], properties: dict[str, Any]) -> dict[str, Any]:
@@ -72,10 +68,8 @@ def _given(changes: list[str], properties: dict[str, Any]) -> dict[str, Any]:
             known = ", ".join(properties)
             raise ConfigError(f"there is no setting {name!r}", hint=f"The settings are {known}.")
         if equals and _is_secret(properties[name]):
-            raise ConfigError(
-                f"{name} is a secret, which others could see on a command line",
-                hint=f"Leave the value out, and you are asked for it: {name}",
-            )
+            hint = f"Leave the value out, and you are asked for it: {name}"
+            raise ConfigError(f"{name} is a secret, which others could see on a command line", hint=hint)
         if not equals and not _is_secret(properties[name]):
             raise ConfigError(f"{name} has no value", hint=f"Write {name}=VALUE.")
         given[name] = typed_value(text) if equals else None

@@ -101,7 +101,7 @@ def _summary(items: Sequence[Item]) -> str:
         "flags": text.count(count["flags"], "{n} action may do more", "{n} actions may do more"),
         "sentence": text.count(count["sentence"], "{n} sentence", "{n} sentences"),
         "provider": text("serves beside other devices"),
-        "uses": text.count(count["uses"], "uses {n} thing elsewhere", "uses {n} things elsewhere"),
+        "uses": text.count(count["uses"], "calls {n} action elsewhere", "calls {n} actions elsewhere"),
         "documentation": text.count(count["documentation"], "{n} description", "{n} descriptions"),
     }
     return " · ".join(words[kind] for kind in count)
@@ -112,7 +112,7 @@ def _item(item: Item) -> None:
         "flags": text("may do more than before"),
         "sentence": text("hears a sentence with free text on every device"),
         "provider": text("serves beside other devices"),
-        "uses": text("calls or listens to this on other devices"),
+        "uses": text("calls this on other devices"),
         "documentation": text("tells the assistant what it does"),
     }
     with stack().classes("sb-tight"):
