@@ -1,7 +1,7 @@
 """Calls that skills of devices make: with the rights of whom they run for, to what the owner approved."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -104,7 +104,7 @@ def _check(own: RegisteredSkill, parent: CallRequest | None, target: Target, *, 
         if any(more) or flags.open_world > having.open_world:
             message = "{caller} may not call {path}, which does more than {method} declares"
             hint = "Its author gives it the flags of what it calls."
-            values = {"caller": own.name, "path": path, "method": parent.method}
+            values: dict[str, Any] = {"caller": own.name, "path": path, "method": parent.method}
             raise CallError(ErrorCode.REFUSED, message, hint=hint, **values)
     if depth > limits.MOST_NESTED_CALLS:
         raise CallError(ErrorCode.REFUSED, "{caller} is called by too many skills in turn", caller=own.name)

@@ -27,8 +27,9 @@ class KettleSkill(Skill):
     area = "Kitchen"
 
     class Settings(BaseModel):
+        host: str
+        key: SecretStr
         sound: bool = True
-        key: SecretStr = SecretStr("")
 
     @skill_method(sentences={"en": ["make [me] some tea"]})
     def brew(
@@ -141,6 +142,19 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     page.get_by_role("button", name="Approve all").click()
     expect(page.get_by_text("To approve")).to_have_count(0)
     page.get_by_role("heading", name="Kettle").click()
+    # It cannot be used before it has its settings.
+    expect(page.get_by_text("a setting is missing").first).to_be_visible()
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("switch", name="Sound").click()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("This is needed.")).to_have_count(2)
+    page.get_by_label("Host").fill("kettle.lan")
+    page.get_by_label("Key").fill("s3cret")
+    picture(page, "device-settings")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog", name=re.compile("settings"))).to_contain_text("••••••")
+    page.get_by_role("button", name="Run it").click()
+    expect(page.get_by_text("Saved")).to_be_visible()
     page.get_by_role("button", name="Run brew").click()
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("This is needed.").first).to_be_visible()
@@ -154,7 +168,7 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     picture(page, "device-form")
     page.get_by_label("Name").fill("Ada")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("green at 95 with milk and sugar, True").first).to_be_visible()
+    expect(page.get_by_text("green at 95 with milk and sugar, False").first).to_be_visible()
     page.get_by_role("button", name="Close").click()
     # What a person must confirm is shown with what is really sent.
     page.get_by_role("button", name="Run drain").click()
@@ -166,14 +180,6 @@ def _runs_a_skill(page: Page, picture: Picture) -> None:
     page.get_by_role("button", name="Run it").click()
     expect(page.get_by_text("1.5 litres are gone").first).to_be_visible()
     page.get_by_role("button", name="Close").click()
-    page.get_by_role("button", name="Settings").click()
-    page.get_by_role("switch", name="Sound").click()
-    page.get_by_label("Key").fill("s3cret")
-    picture(page, "device-settings")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("dialog", name=re.compile("settings"))).to_contain_text("••••••")
-    page.get_by_role("button", name="Run it").click()
-    expect(page.get_by_text("Saved")).to_be_visible()
 
 
 def _reads_the_log_of_a_node(page: Page) -> None:
