@@ -183,6 +183,13 @@ class WatcherWithHistory(WatcherSummary):
     history: list[DecisionEntry]
 
 
+class TracePart(Phrased):
+    """A part of a condition, in words with its values in bold as in Markdown, and what it was worth."""
+
+    text: PhraseText
+    truth: bool | None
+
+
 class TraceEntry(Phrased):
     """A look at a watcher, or like ones in a row, and why it did something or nothing.
 
@@ -190,17 +197,15 @@ class TraceEntry(Phrased):
         since: Of the first of them.
         at: Of the last of them, whose values are here.
         truth: Of the predicate; None where it is not known, or there is none.
-        parts: What the parts of the predicate were worth, as they are written.
+        parts: Those that the predicate is joined of.
     """
-
-    model_config = ConfigDict(from_attributes=True)
 
     since: Timestamp
     at: Timestamp
     count: int
     outcome: PhraseText
     truth: bool | None
-    parts: dict[str, bool | None]
+    parts: list[TracePart]
     values: dict[str, Json]
 
 

@@ -24,7 +24,7 @@ from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics import field as field_of
 from hub_live.topics.values import visible_to
 from hub_live.watchers.asks import Asks
-from hub_live.watchers.decisions.announcer import sentence_of
+from hub_live.watchers.decisions.announcer import action_text, sentence_of
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
 from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING, kind_of
@@ -217,8 +217,14 @@ class Engine:
                 self._forget_done(watched.row)
             self._kick.set()
         watched.last = entry
-        did = Phrase("{did}: {said}", did=Phrase(kind_of(entry.decision).label), said=sentence_of(entry))
-        self.traces.add(watched.row.name, time.time(), did)
+        said = (
+            Phrase.joined(". ", [*map(action_text, entry.actions)])
+            if watched.row.then
+            else sentence_of(entry)
+        )
+        did = Phrase(kind_of(entry.decision).label)
+        outcome = Phrase("{did}: {said}", did=did, said=said) if said else did
+        self.traces.add(watched.row.name, time.time(), outcome)
         if watched.has_failed:
             self._ask_later(watched)
         else:

@@ -1,6 +1,5 @@
 """Values of watchers by the ids that the world prints, and what a mistyped topic may have meant."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 
 from agent_core.search.targets import AnyDirectory
@@ -51,9 +50,8 @@ async def mistaken(
             sees = visible_to(directory, row.owner, source.link)
             known = {each.topic for each in await feed.fetch(_beside(source), source.link)}
             known |= {each.topic for each in world.entities.list() if each.topic and each.link == source.link}
-            names = [_written(source, topic) for topic in known if sees(topic)]
-            # A home has thousands of them.
-            if near := await asyncio.to_thread(did_you_mean, written, names):
+            names = [_written(source, each) for each in known if sees(each) and _is_near(source.topic, each)]
+            if near := did_you_mean(written, names):
                 return Phrase("there is no value of {name} yet{near}", name=written, near=near)
         elif seen[name].value is None and (last := feed.latest(source.topic, source.link)) is not None:
             near = did_you_mean(source.value or "", _paths(last.value))
@@ -68,6 +66,13 @@ def _beside(source: WatchedValue) -> str:
     if place is not None:
         return topics.STATE.filter(device=place["device"])
     return "#" if source.link == "home_assistant" else f"{source.topic.partition('/')[0]}/#"
+
+
+def _is_near(topic: str, other: str) -> bool:
+    """Return whether two topics differ in one level, and little there."""
+    levels, others = topic.split("/"), other.split("/")
+    wrong = [pair for pair in zip(levels, others, strict=False) if pair[0] != pair[1]]
+    return len(levels) == len(others) and len(wrong) == 1 and bool(did_you_mean(wrong[0][0], wrong[0][1:]))
 
 
 def _written(source: WatchedValue, topic: str) -> str:

@@ -17,6 +17,7 @@ from contracts.answers.watchers import (
     ProposedWatcher,
     Report,
     TraceEntry,
+    TracePart,
     WatcherSummary,
     WatcherWithHistory,
 )
@@ -392,8 +393,13 @@ class Watchers:
 
     def trace(self, name: str, by: Bearer) -> list[TraceEntry]:
         """Return the last looks at a watcher, newest first."""
-        looks = self.engine.traces.looks.get(self._get(name, by).name, ())
-        return [TraceEntry.model_validate(each) for each in reversed(looks)]
+        row = self._get(name, by)
+        said = self.naming(row.owner).parts(row.predicate, sources_of(row)) if row.predicate else {}
+        entries: list[TraceEntry] = []
+        for look in reversed(self.engine.traces.looks.get(row.name, ())):
+            parts = [TracePart(text=said.get(text, text), truth=truth) for text, truth in look.truths.items()]
+            entries.append(TraceEntry.model_validate({**vars(look), "parts": parts}))
+        return entries
 
     def without_values(self) -> Iterator[tuple[str, str, str]]:
         """Iterate over those that see no values of a topic: owner, name, and why."""

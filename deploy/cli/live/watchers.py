@@ -344,7 +344,7 @@ def _entry(entry: DecisionEntry) -> dict[str, object]:
 
 def _look(look: TraceEntry) -> dict[str, object]:
     times = f" ({look.count} times)" if look.count > 1 else ""
-    parts = [f"{text}: {_TRUTH[truth]}" for text, truth in look.parts.items()]
+    parts = [f"{each.text.replace('**', '')}: {_TRUTH[each.truth]}" for each in look.parts]
     return {
         "at": moment(look.at),
         "what": f"{look.outcome}{times}",

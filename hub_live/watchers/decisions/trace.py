@@ -23,15 +23,19 @@ NOT_WATCHING: Final[Mapping[str, str]] = {
 """By the state of a watcher."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Look:
-    """Like looks in a row; see `TraceEntry`."""
+    """Like looks in a row; see `TraceEntry`.
+
+    Attributes:
+        truths: What the parts of the predicate were worth, as they are written.
+    """
 
     since: datetime
     at: datetime
     outcome: str
     truth: bool | None
-    parts: Mapping[str, bool | None]
+    truths: Mapping[str, bool | None]
     values: Mapping[str, Json]
     count: int = 1
 
@@ -51,22 +55,25 @@ class Traces:
         truth: bool | None = None,
         evaluator: Evaluator | None = None,
     ) -> None:
-        """Add a look; one that is like the last one counts with that.
+        """Add a look; one that is like the last one counts with that, whatever else was noted in between.
 
         Args:
             evaluator: Which has looked.
         """
-        parts: dict[str, bool | None] = {}
+        truths: dict[str, bool | None] = {}
         values: dict[str, Json] = {}
         if evaluator is not None:
-            parts = {text: each if isinstance(each, bool) else None for text, each in evaluator.parts.items()}
+            truths = {
+                text: each if isinstance(each, bool) else None for text, each in evaluator.parts.items()
+            }
             values = shown_arguments(evaluator.values(at))
         kept = self.looks.setdefault(watcher, deque(maxlen=limits.TRACE_KEPT))
-        now, last = utc(at), kept[-1] if kept else None
-        if last is not None and (last.outcome, last.truth, last.parts) == (outcome, truth, parts):
-            last.at, last.values, last.count = now, values, last.count + 1
-        else:
-            kept.append(Look(now, now, outcome, truth, parts, values))
+        look = Look(utc(at), utc(at), outcome, truth, truths, values)
+        last = next((each for each in reversed(kept) if bool(each.truths) == bool(truths)), None)
+        if last is not None and (last.outcome, last.truth, last.truths) == (outcome, truth, truths):
+            kept.remove(last)
+            look.since, look.count = last.since, last.count + 1
+        kept.append(look)
 
 
 def outcome_of(verdict: Verdict, evaluator: Evaluator, *, is_firing: bool) -> str:

@@ -60,8 +60,7 @@ class Evaluator:
         self._latest: dict[str, Json] = {}
         root = predicate.root
         self._decisive = root.op == "or"
-        joined_of = root.parts if root.op in ("and", "or") else (root,)
-        built = ((node, build(node, self._series, clock)) for node in joined_of)
+        built = ((node, build(node, self._series, clock)) for node in predicate.parts)
         self._parts = {node.source: as_condition(part, node) for node, part in built}
         self.parts: Mapping[str, bool | Unknown] = {}
         self.is_met = False

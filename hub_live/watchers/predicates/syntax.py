@@ -161,6 +161,11 @@ class Predicate:
     root: Node
     for_s: float
 
+    @property
+    def parts(self) -> tuple[Node, ...]:
+        """Those that it is joined of."""
+        return self.root.parts if self.root.op in ("and", "or") else (self.root,)
+
 
 def parse(text: str, names: Collection[str]) -> Predicate:
     """Read a predicate.

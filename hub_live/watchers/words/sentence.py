@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from typing import Final
@@ -133,6 +134,14 @@ class Naming:
             return Phrase("{expression} becomes true", expression=_bold(watcher.predicate or ""))
         if parsed.for_s:
             return Phrase("{condition} for {time}", condition=said, time=_bold(lasting(parsed.for_s)))
+        return said
+
+    def parts(self, predicate: str, sources: Mapping[str, WatchedValue]) -> dict[str, str]:
+        """Return the parts that a condition is joined of in words, by how they are written."""
+        said: dict[str, str] = {}
+        for node in parse(predicate, sources).parts:
+            with suppress(_Unsaid):
+                said[node.source] = self._said(node, sources)
         return said
 
     def _said(self, node: Node, sources: Mapping[str, WatchedValue]) -> Phrase:

@@ -18,6 +18,7 @@ from hub_live.watchers import operations
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.definition import Approval
 from hub_live.watchers.operations import TestRequest
+from hub_live.watchers.words.sentence import plain
 from hub_web import limits
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
@@ -201,7 +202,7 @@ class _Watcher:
             if not self._looks:
                 note(text("It has not looked at its values since the hub was started."))
             else:
-                seen = (text("When"), text("What came of it"), text("Condition"), text("Values"))
+                seen = (text("When"), text("What came of it"), text("Values"))
                 table(seen, map(_look, self._looks), label=text("Why it did something, or nothing"))
         with card(text("History"), icon="list"):
             if not shown.history:
@@ -348,14 +349,15 @@ class _Watcher:
 
 
 def _look(look: TraceEntry) -> tuple[Cell, ...]:
-    def parts() -> None:
+    def outcome() -> None:
+        times = f" ({text.count(look.count, '{n} time', '{n} times')})" if look.count > 1 else ""
         with stack().classes("sb-tight"):
-            for source, truth in look.parts.items():
-                tone, words = _TRUTHS[truth]
-                dot(tone, f"{source}: {text(words)}")
+            Words("span", text.message(look.outcome) + times, "sb-text")
+            for part in look.parts:
+                tone, words = _TRUTHS[part.truth]
+                dot(tone, f"{plain(text.message(part.text))}: {text(words)}").classes("sb-muted")
 
-    times = f" ({text.count(look.count, '{n} time', '{n} times')})" if look.count > 1 else ""
-    return view.ago(look.at), text.message(look.outcome) + times, parts, _values(look.values)
+    return view.ago(look.at), outcome, _values(look.values)
 
 
 def _values(values: dict[str, Json]) -> str:

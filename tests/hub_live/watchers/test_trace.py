@@ -25,7 +25,10 @@ async def test_the_trace_says_what_held_a_watcher_up(watching: Watching) -> None
     [_, unknown] = await _trace(watching)
     assert unknown["outcome"].endswith("there is no value of door yet")
     assert (unknown["count"], unknown["values"]) == (2, {"disk": 97})
-    assert unknown["parts"] == {"disk > 95": True, 'door == "open"': None}
+    assert [(each["text"], each["truth"]) for each in unknown["parts"]] == [
+        ("**System disk** (nas) goes above **95**", True),
+        ("**System door** (nas) is **open**", None),
+    ]
     for count, door in enumerate(("closed", "open", "closed", "open"), 1):
         await watching.disk(door, "door")
         await watching.decided(count // 2)
