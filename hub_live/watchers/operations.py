@@ -85,15 +85,16 @@ async def create(watchers: Watchers, asking: Bearer, wanted: WatcherRequest) -> 
 async def propose(
     watchers: Watchers,
     asking: Bearer,
-    sentence: Annotated[str, Field(min_length=1, max_length=2_000)],
+    sentence: Annotated[str, Field(max_length=2_000)] = "",
     language: Language | None = None,
+    watcher: WatcherRequest | None = None,
 ) -> ProposedWatcher:
     """Return the watcher that a sentence asks for; `watcher` is the request that makes it.
 
     The commonest shapes need no model, others ask one. 422 names sentences that are understood. `language`:
-    That of the sentence, where it is not yours.
+    That of the sentence, where it is not yours; `watcher`: A request that is told as a sentence instead.
     """
-    return await watchers.propose(sentence, asking, language)
+    return await watchers.propose(watcher or sentence, asking, language)
 
 
 @watchers.get(LOOK, "/{name}", skill="show")

@@ -85,8 +85,10 @@ class Watchers:
     _drafts: dict[str, tuple[WatcherRequest, str]] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def propose(self, sentence: str, by: Bearer, language: str | None = None) -> ProposedWatcher:
-        """Return the watcher that a sentence asks for; nothing is made yet.
+    async def propose(
+        self, asked: str | WatcherRequest, by: Bearer, language: str | None = None
+    ) -> ProposedWatcher:
+        """Return the watcher that a sentence or a request asks for, in words; nothing is made yet.
 
         Args:
             language: Of the sentence, where it is not the person's.
@@ -102,8 +104,11 @@ class Watchers:
             self._checked(request, by)
             return request
 
-        language = language or by.user.language or self.settings.household.language
-        made = await self.proposals.propose(sentence, naming, user=by.user.id, language=language, check=check)
+        if isinstance(asked, WatcherRequest):
+            made = check(asked)
+        else:
+            spoken = language or by.user.language or self.settings.household.language
+            made = await self.proposals.propose(asked, naming, user=by.user.id, language=spoken, check=check)
         watcher = made.model_dump(mode="json", exclude_defaults=True)
         return ProposedWatcher(sentence=naming.sentence(made), watcher=watcher)
 

@@ -77,6 +77,15 @@ def card(title: str = "", *, icon: str = "", classes: str = "") -> Iterator[ui.e
         yield tools
 
 
+@contextmanager
+def folded(summary: str) -> Iterator[None]:
+    """Make what is one click behind some words; the block makes its content."""
+    with ui.element("details").classes("sb-more"):
+        Words("summary", summary)
+        with stack():
+            yield
+
+
 def grid(*, least: int = 280) -> ui.element:
     """Make a grid of cards, in as many columns as fit.
 

@@ -29,11 +29,16 @@ FOLDER = Path(__file__).parent
 class NasSkill(Skill):
     """A computer with a disk and a camera."""
 
+    labels = {"de": {"NasSkill": "Speicher", "disk": "Platte", "stop": "Anhalten", "node": "Knoten"}}
+
     def fill(self, percent: float) -> None:
         """Set how full the disk is."""
         self.state("disk", percent, unit="%")
 
-    @skill_method(destructive=True)
+    @skill_method(
+        destructive=True,
+        sentences={"en": ["stop the node {node}"], "de": ["halte den knoten {node} an"]},
+    )
     def stop(self, node: str) -> str:
         """Stop a node."""
         with (FOLDER / "journal.txt").open("a") as file:
@@ -79,10 +84,12 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page = visitor.open("/watchers")
     picture(page, "watchers-empty")
     page.get_by_role("button", name="Make a watcher").click()
+    page.get_by_role("button", name="Let a model decide").click()
     page.get_by_label("What should it do?").fill("Stop the camera node if the disk is above 95 %.")
     page.get_by_label("Name", exact=True).fill("full")
     page.get_by_role("button", name="Make a watcher").click()
     expect(page.locator(".q-field--error", has_text="Choose at least one value")).to_be_visible()
+    page.get_by_text("As code").click()
     page.get_by_label("Other topics").fill(f"disk = {TOPIC}")
     page.get_by_label("Calls").click()
     page.keyboard.type("NasSkill.stop")
@@ -137,6 +144,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_role("button", name="Edit").click()
     expect(page.get_by_label("Topics", exact=True)).to_have_value(f"disk = {TOPIC}")
     visitor.settle()
+    page.get_by_text("As code").click()
     page.get_by_label("Topics", exact=True).fill("")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".q-field--error", has_text="Choose at least one value")).to_be_visible()
@@ -178,6 +186,68 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     picture(page, "capture-files")
     client.request("DELETE", "/api/watchers/full")
     client.request("DELETE", capture)
+
+
+def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
+    page_of: Visit, picture: Picture, house: House, nas: Spoke, client: HubClient
+) -> None:
+    house.json("call", "nas", "NasSkill.fill", "percent=42")
+    visitor = page_of()
+    page = visitor.open("/watchers/new")
+    said = page.get_by_label("What should happen, and when?")
+    said.fill("sing a song")
+    page.get_by_role("button", name="Understand").click()
+    expect(page.get_by_text("No watcher can be made of this sentence")).to_be_visible()
+    said.fill("When the nas disk goes above 95 %, stop the node camera and tell me")
+    page.get_by_role("button", name="Understand").click()
+    expect(page.locator("p.sb-lead")).to_have_text(
+        "When Nas disk (nas, now 42 %) goes above 95 %: stop the node camera (nas), "
+        "then tell me “Nas disk: {disk} %”."
+    )
+    visitor.settle()
+    picture(page, "watcher-sentence")
+    # Each part is a control.
+    page.get_by_label("Limit").fill("90")
+    page.get_by_label("Node").fill("garage")
+    page.get_by_label("After").nth(1).click()
+    page.get_by_role("option", name="5 min").click()
+    page.get_by_role("button", name="Later").click()
+    expect(page.get_by_label("Text").first).to_have_value("Nas disk: {disk} %")
+    page.get_by_role("button", name="Make it").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("p.sb-lead")).to_contain_text("goes above 90 %: after 5 min, tell me")
+    picture(page, "watcher-sentence-asked")
+    dialog.get_by_role("button", name="Make it").click()
+    expect(page.get_by_text("active", exact=True)).to_be_visible()
+    expect(page.locator("p.sb-lead")).to_have_text(
+        "When Nas disk (nas) goes above 90 %: after 5 min, tell me “Nas disk: {disk} %”, "
+        "then stop the node garage (nas)."
+    )
+    picture(page, "watcher-of-sentence")
+    [made] = [
+        each for each in client.request("GET", "/api/watchers") if each["title"].startswith("When the nas")
+    ]
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Only", exact=True).click()
+    page.get_by_role("option", name="Between two times").click()
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("p.sb-lead")).to_contain_text("and it is between 22:00 and 06:00: after 5 min")
+    changed = client.request("GET", f"/api/watchers/{made['name']}")
+    assert changed["predicate"] == 'disk > 90 and time between "22:00" and "06:00"'
+    phone = page_of(phone=True, locale="de-DE")
+    small = phone.open("/watchers/new")
+    small.get_by_label("Was soll wann geschehen?").fill(
+        "Wenn die Platte über 95 % steigt, halte den Knoten Kamera an"
+    )
+    small.get_by_role("button", name="Verstehen").click()
+    expect(small.locator("p.sb-lead")).to_have_text(
+        "Wenn Speicher: Platte (nas, jetzt 42 %) über 95 % steigt: halte den knoten Kamera an (nas)."
+    )
+    phone.settle()
+    assert small.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    picture(small, "watcher-sentence-phone-de")
+    picture(phone.open("/watchers"), "watchers-sentence-phone-de")
+    client.request("DELETE", f"/api/watchers/{made['name']}")
 
 
 def test_memory_is_changed_and_taken_back_and_an_agent_written(

@@ -117,7 +117,10 @@ class Proposals:
         """Return three sentences that work, with a value and a call of the home."""
         shapes = load_shapes(language) or load_shapes("en")
         assert shapes is not None
-        value = next((each.name for each in naming.world.device_states(user)), "…")
+        states = list(map(naming.world.current, naming.world.device_states(user)))
+        named = next((each for each in states if isinstance(each.state, float | int)), None)
+        name = naming.named(source_of(named))[0] if named is not None else "…"
+        value = name.values.get(language, name) if isinstance(name, Phrase) else name
         call = next(iter(self.finder.examples(language, user, near=sentence)), "…")
         words = set(sentence.lower().split())
         ranked = sorted(shapes.data["examples"], key=lambda each: -len(words & set(each.lower().split())))

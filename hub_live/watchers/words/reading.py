@@ -141,13 +141,13 @@ class Reading:
     # -- what is done -----------------------------------------------------------------------------
 
     async def _steps(self, text: str, parts: int = _MOST_PARTS) -> list[dict[str, Json]]:
-        if (step := await self._step(text)) is not None:
-            return [step]
+        # Whole last: a free slot of a sentence would take "and tell me" in.
         for first, rest in self.shapes.parts("steps", text) if parts else ():
-            if (step := await self._step(first)) is not None:
-                others = await self._steps(rest, parts - 1)
-                return [step, *others] if others else []
-        return []
+            step = await self._step(first)
+            if step is not None and (others := await self._steps(rest, parts - 1)):
+                return [step, *others]
+        step = await self._step(text)
+        return [step] if step is not None else []
 
     async def _step(self, text: str) -> dict[str, Json] | None:
         for found, _ in self.shapes.found("tell", text):

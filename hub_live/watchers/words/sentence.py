@@ -25,6 +25,7 @@ from hub_live.watchers.predicates import parse
 from hub_live.watchers.predicates.clock import WEEKDAYS, time_text
 from hub_live.watchers.predicates.syntax import Node
 from hub_live.watchers.schedule import Schedule
+from hub_live.watchers.words.parts import between
 from hub_live.world.thing import Thing
 from hub_live.world.world import World
 
@@ -147,8 +148,8 @@ class Naming:
     def _said(self, node: Node, sources: Mapping[str, WatchedValue]) -> Phrase:
         parts = node.parts
         match node.op:
-            case "and" | "or" if (times := _between(node)) is not None:
-                return Phrase("it is between {begin} and {end}", begin=times[0], end=times[1])
+            case "and" | "or" if (times := between(node)) is not None:
+                return Phrase("it is between {begin} and {end}", begin=_bold(times[0]), end=_bold(times[1]))
             case "and":
                 every = [self._said(each, sources) for each in parts]
                 return reduce(lambda one, other: Phrase("{one} and {other}", one=one, other=other), every)
@@ -314,15 +315,6 @@ def _clock(op: str, node: Node, value: float | str | bool) -> Phrase:
     if value in WEEKDAYS:
         return Phrase("it is {day}", day=_bold(Phrase(value)))
     return Phrase("the sun is down" if value == "down" else "the sun is up")
-
-
-def _between(node: Node) -> tuple[Phrase, Phrase] | None:
-    """Return the two times that the clock is between, where that is what a condition says."""
-    ends = [(each.op, each.parts[0].op, each.parts[-1].value) for each in node.parts if each.parts]
-    match ends:
-        case [(">=", "clock", float(begin)), ("<", "clock", float(end))]:
-            return _bold(time_text(begin)), _bold(time_text(end))
-    return None
 
 
 def _given(arguments: Mapping[str, Json], named: Callable[[str], str]) -> str:

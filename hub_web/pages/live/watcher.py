@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from typing import Any, Final
 
 from nicegui import ui
@@ -35,6 +36,7 @@ from hub_web.parts.layout import (
     dot,
     facts,
     failure,
+    folded,
     heading,
     note,
     problem,
@@ -79,7 +81,8 @@ class _Watcher:
         view.title(self._watcher.title)
         captures = await view.api(list_captures)
         self._head = stack()
-        with card(text("Condition"), icon="rule"):
+        is_model = not self._watcher.then
+        with nullcontext() if is_model else folded(text("As code")), card(text("Condition"), icon="rule"):
             note(text("While it is false, no model is asked. You can change it."))
             self._predicate = text_field(text("Predicate"), self._watcher.predicate or "", lines=True)
             self._predicate.props("input-class=sb-mono spellcheck=false")
@@ -146,11 +149,13 @@ class _Watcher:
                     note(text("quiet until {time}", time=view.at(shown.snoozed_until)))
             if shown.note:
                 note(text.message(shown.note))
-            heading(text("What it may do"), level=3)
+            if not shown.then:
+                heading(text("What it may do"), level=3)
             if not shown.allow:
                 note(text("It notifies you, and calls nothing."))
-            for call in shown.allow:
-                Words("p", called(call), "sb-code sb-wrap")
+            with folded(text("What exactly is called")) if shown.then and shown.allow else nullcontext():
+                for call in shown.allow:
+                    Words("p", called(call), "sb-code sb-wrap")
             if is_draft:
                 note(text("It does nothing until you approve its condition and these calls."))
             with actions():
@@ -187,9 +192,11 @@ class _Watcher:
         with card(text("What it sees"), icon="sensors"):
             every = text("at intervals of {time}", time=lasting(shown.every_s)) if shown.every_s else ""
             every = "" if shown.predicate else every
+            sees = {name: source_line(source) for name, source in shown.topics.items()}
+            with folded(text("As code")) if shown.then and sees else nullcontext():
+                facts(sees)
             facts(
                 {
-                    **{name: source_line(source) for name, source in shown.topics.items()},
                     text("It looks"): shown.schedule or every or text("when a value changes"),
                     text("Next time"): view.at(shown.next_at),
                     text("Fired"): text.number(shown.fired),

@@ -19,9 +19,10 @@ from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
 from hub_web.api import part
 from hub_web.limits import MANY_TOPICS
+from hub_web.pages.live.watcher_words import SentenceForm
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
-from hub_web.parts.layout import Words, actions, card, note, row, stack
+from hub_web.parts.layout import Words, actions, card, folded, note, refilled, row, stack
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
@@ -37,7 +38,14 @@ _OFTEN: Final = (60, 300, 3_600)
 
 @page("/watchers/new", title="New watcher", icon="visibility", writer=True)
 async def new_watcher() -> None:
-    await _Form().open()
+    place = stack()
+
+    async def with_model() -> None:
+        with refilled(place):
+            await _Form().open()
+
+    with place:
+        await SentenceForm(on_model=with_model).open()
 
 
 @page("/watchers/{name}/edit", title="Edit a watcher", icon="visibility", writer=True)
@@ -45,7 +53,7 @@ async def edit_watcher(name: str) -> None:
     """Show the form that changes one."""
     watcher = await view.api(operations.show, name)
     view.title(watcher.title)
-    await _Form(watcher).open()
+    await (SentenceForm(watcher) if watcher.then else _Form(watcher)).open()
 
 
 def source_line(source: WatchedTopic) -> str:
@@ -92,15 +100,16 @@ class _Form:
             names = {key: self._thing(each) for key, each in self._things.items()}
             self._seen = choice(text("Values of your home"), names, [], several=True)
             sources = present.topics if present else {}
-            self._topics = text_field(
-                text("Topics") if present else text("Other topics"),
-                "\n".join(f"{name} = {source_line(each)}" for name, each in sources.items()),
-                hint=text("One in each line, as disk = devices/nas/state/…"),
-                lines=True,
-            )
-            if present:
-                self._predicate = text_field(text("Predicate"), present.predicate or "", lines=True)
-                self._predicate.props("input-class=sb-mono spellcheck=false")
+            with folded(text("As code")):
+                self._topics = text_field(
+                    text("Topics") if present else text("Other topics"),
+                    "\n".join(f"{name} = {source_line(each)}" for name, each in sources.items()),
+                    hint=text("One in each line, as disk = devices/nas/state/…"),
+                    lines=True,
+                )
+                if present:
+                    self._predicate = text_field(text("Predicate"), present.predicate or "", lines=True)
+                    self._predicate.props("input-class=sb-mono spellcheck=false")
         with card(text("What it may do"), icon="bolt"):
             note(
                 text("It notifies you. It may also call what you choose here, with exactly these arguments.")

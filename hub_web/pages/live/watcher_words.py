@@ -1,0 +1,383 @@
+"""The form of a watcher that needs no model: one sentence, and its parts as controls."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from agent_core.skills.labels import Labels
+from contracts.answers.skills import MethodBody, SkillBody
+from contracts.answers.watchers import Step, WatcherSummary
+from contracts.validation import validated
+from contracts.wire import Json
+from hub_live.watchers import operations
+from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest, duration_of, free_name
+from hub_live.watchers.predicates.clock import WEEKDAYS
+from hub_live.watchers.words.parts import Condition, Part, condition_of, predicate_of, schedule_of, times_of
+from hub_live.watchers.words.reading import source_of, title_of
+from hub_live.watchers.words.sentence import lasting, state_name
+from hub_live.world.operations import Wanted, look
+from hub_live.world.thing import Thing
+from hub_live.world.world import ENTITY
+from hub_registry.http.skills import list_methods
+from hub_web.api import part
+from hub_web.limits import MANY_TOPICS
+from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
+from hub_web.parts.layout import (
+    Words,
+    actions,
+    card,
+    folded,
+    icon_button,
+    note,
+    refilled,
+    row,
+    sentence,
+    stack,
+)
+from hub_web.texts import LANGUAGE, text
+from hub_web.view import view
+
+_TELL: Final = ""
+"""Stands for a text among the paths of calls."""
+_DELAYS: Final = ("", "1m", "5m", "10m", "20m", "1h")
+_EMPTY: Final = Step.model_construct(notify="")
+_LIMITS: Final = frozenset({">", "<", ">=", "<=", "==", "!="})
+
+
+@dataclass
+class _Step:
+    """A step as it is edited; ``read`` returns what its fields have now."""
+
+    step: Step
+    read: Callable[[bool], Step] = field(default=lambda _: Step())
+
+
+class SentenceForm:
+    """The form as one browser shows it.
+
+    Args:
+        watcher: The one that is changed; None for a new one.
+        on_model: Opens the form of a watcher for which a model decides.
+    """
+
+    def __init__(
+        self, watcher: WatcherSummary | None = None, on_model: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._watcher = watcher
+        self._on_model = on_model
+        self._values: dict[str, WatchedValue] = {}
+        self._names: dict[str, str] = {}
+        self._methods: dict[str, tuple[SkillBody, MethodBody]] = {}
+        self._steps: list[_Step] = []
+
+    async def open(self) -> None:
+        """Build the page."""
+        world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
+        found = await view.api(list_methods)
+        self._methods = {
+            method.path: (skill, method)
+            for skill in found.skills
+            for method in skill.methods
+            if "read_only" not in method.flags
+        }
+        labels = {(skill.device, skill.skill): skill.labels for skill in found.skills}
+        for thing in world.things:
+            if thing.topic:
+                self._add_value(source_of(thing), _called(thing, labels))
+        if self._watcher is None:
+            with card(text("In one sentence"), icon="edit_note"):
+                hint = text("For example: tell me when the disk is above 95 %")
+                self._said = text_field(text("What should happen, and when?"), hint=hint, lines=True)
+                with actions():
+                    view.button(text("Let a model decide"), self._on_model or (lambda: None), kind="flat")
+                    view.button(text("Choose the parts"), lambda: self._build(None), kind="flat")
+                    view.button(text("Understand"), self._understand, icon="auto_awesome", kind="primary")
+        self._place = stack().classes("sb-parts").props("aria-live=polite")
+        if self._watcher is not None:
+            kept = {"name", "title", "topics", "predicate", "schedule", "then", "dry_run"}
+            self._build(
+                WatcherRequest.model_validate(self._watcher.model_dump(include=kept, exclude_none=True))
+            )
+
+    async def _understand(self) -> None:
+        said = (self._said.value or "").strip()
+        if not said:
+            refuse(self._said, text("Say in words what it should do."))
+        found = await view.api(operations.propose, said, LANGUAGE.get())
+        self._build(WatcherRequest.model_validate(found.watcher), found.sentence)
+
+    def _build(self, given: WatcherRequest | None, said: str = "") -> None:
+        """Show the parts of a watcher as controls."""
+        self._given = given
+        for source in given.topics.values() if given else ():
+            self._add_value(source, source.topic)
+        with refilled(self._place):
+            if said:
+                with card(classes="sb-attention"):
+                    sentence(text.message(said), "sb-lead sb-wrap")
+                    note(text("Change its parts below, or make it."))
+            with card(text("When"), icon="schedule"):
+                self._build_when(given)
+            with card(text("Then"), icon="bolt"):
+                self._steps = [_Step(each) for each in given.then] if given else [_Step(_EMPTY)]
+                self._list = stack()
+                self._build_steps()
+                with actions().classes("sb-start"):
+                    view.button(
+                        text("Add a step"), lambda: self._change_steps(add=True), icon="add", kind="flat"
+                    )
+            with card():
+                said = self._said.value or "" if self._watcher is None else ""
+                title = given.title if given else title_of(said)
+                self._title = text_field(text("Name"), title)
+                self._dry = switch(
+                    text("Dry run: decide and report, but call nothing"), bool(given and given.dry_run)
+                )
+                with actions():
+                    view.button(text("Cancel"), lambda: view.go("/watchers"), kind="flat")
+                    label = text("Save") if self._watcher else text("Make it")
+                    view.button(label, self._make, icon="check", kind="primary")
+
+    # -- when -------------------------------------------------------------------------------------
+
+    def _build_when(self, given: WatcherRequest | None) -> None:
+        times = times_of(given.schedule or "") if given else ("value", "")
+        days = {each: text.message(each) for each in WEEKDAYS}
+        begins = {
+            "value": text("When something is so"),
+            "day": text("Every day"),
+            "weekday": text("On weekdays"),
+            "weekend": text("At weekends"),
+            **days,
+            "sunset": text("At sunset"),
+            "sunrise": text("At sunrise"),
+            "code": text("At other times"),
+        }
+        with row().classes("sb-search"):
+            self._begins = choice(text("Begins"), begins, times[0]).classes("sb-narrow")
+            self._time = text_field(text("Time"), times[1] or "07:00").classes("sb-narrow")
+            dated = {"day", "weekday", "weekend", "code", *WEEKDAYS}
+            self._time.bind_visibility_from(self._begins, "value", lambda value: value in dated)
+        predicate = (given.predicate or "") if given else ""
+        topics = given.topics if given else {}
+        found = condition_of(predicate, topics) if predicate else Condition()
+        self._code: Any = None
+        if found is None:
+            note(text("This condition has no controls: it is changed as code."))
+            with folded(text("As code")):
+                self._code = text_field(text("Predicate"), predicate, lines=True).props("input-class=sb-mono")
+            return
+        self._rows: list[tuple[str, Any, Any, Any]] = []
+        self._conditions = stack()
+        is_timed = times[0] != "value"
+        for each in found.parts or (() if is_timed else (Part(),)):
+            self._add_row(each, topics)
+        with actions().classes("sb-start"):
+            view.button(text("Add a condition"), lambda: self._add_row(Part(), {}), icon="add", kind="flat")
+        only = {
+            "": text("At any time"),
+            "between": text("Between two times"),
+            "down": text("While it is dark"),
+            "up": text("While it is light"),
+        }
+        with row().classes("sb-search"):
+            self._only = choice(text("Only"), only, found.only).classes("sb-narrow")
+            self._from = text_field(text("From"), found.begin or "22:00").classes("sb-narrow")
+            self._until = text_field(text("Until"), found.end or "06:00").classes("sb-narrow")
+            self._held = _delay(text("For how long"), found.held, text("At once"))
+        for time in (self._from, self._until):
+            time.bind_visibility_from(self._only, "value", value="between")
+
+    def _add_row(self, given: Part, topics: Mapping[str, WatchedValue]) -> None:
+        relations = {
+            ">": text("is above"),
+            "<": text("is below"),
+            ">=": text("is at least"),
+            "<=": text("is at most"),
+            "==": text("is"),
+            "!=": text("is not"),
+            "on": text("is on"),
+            "off": text("is off"),
+            "changed": text("changes"),
+        }
+        with self._conditions, row().classes("sb-search") as line:
+            key = _key(topics[given.name]) if given.name else None
+            value = choice(text("Value"), self._names, key).classes("sb-grow")
+            relation = choice(text("Compared"), relations, given.relation).classes("sb-narrow")
+            limit = text_field(text("Limit"), given.limit).classes("sb-narrow")
+            limit.bind_visibility_from(relation, "value", lambda value: value in _LIMITS)
+            entry = (given.name, value, relation, limit)
+            self._rows.append(entry)
+
+            def remove() -> None:
+                self._rows.remove(entry)
+                line.delete()
+
+            icon_button("close", text("Remove this condition"), remove)
+
+    def _read_when(self) -> tuple[dict[str, WatchedValue], str | None, str | None]:
+        schedule = schedule_of(self._begins.value, (self._time.value or "").strip())
+        if self._code is not None and self._given is not None:
+            return dict(self._given.topics), self._code.value or None, schedule
+        sources: dict[str, WatchedValue] = {}
+        parts: list[Part] = []
+        for kept, value, relation, limit in self._rows:
+            if value.value is None:
+                refuse(value, text("Choose a value"))
+            source = self._values[value.value]
+            name = next((each for each, known in sources.items() if known == source), "")
+            name = name or (
+                kept if kept and kept not in sources else free_name(source.topic or source.ask or "", sources)
+            )
+            sources[name] = source
+            if relation.value in _LIMITS and not limit.value:
+                refuse(limit, text("This is needed."))
+            parts.append(Part(name, relation.value, limit.value or ""))
+        condition = Condition(
+            tuple(parts), self._only.value, self._from.value, self._until.value, self._held.value
+        )
+        return sources, predicate_of(condition) or None, schedule
+
+    # -- then -------------------------------------------------------------------------------------
+
+    def _build_steps(self) -> None:
+        with refilled(self._list):
+            for number, each in enumerate(self._steps):
+                with ui.element("fieldset").classes("sb-fieldset sb-form"):
+                    Words("legend", text("Step {n}", n=number + 1))
+                    each.read = self._build_step(each.step)
+                    with row():
+                        if number:
+                            self._mover(number, number - 1, "arrow_upward", text("Earlier"))
+                        if number + 1 < len(self._steps):
+                            self._mover(number, number + 1, "arrow_downward", text("Later"))
+                        icon_button(
+                            "close", text("Remove this step"), partial(self._change_steps, remove=number)
+                        )
+
+    def _mover(self, number: int, other: int, icon: str, label: str) -> None:
+        icon_button(icon, label, partial(self._change_steps, swap=(number, other)))
+
+    def _change_steps(
+        self, *, add: bool = False, remove: int | None = None, swap: tuple[int, int] | None = None
+    ) -> None:
+        """Change the list; what was typed so far stays."""
+        self._steps = [_Step(each.read(False)) for each in self._steps]
+        if add:
+            self._steps.append(_Step(_EMPTY))
+        elif remove is not None:
+            del self._steps[remove]
+        elif swap is not None:
+            one, other = swap
+            self._steps[one], self._steps[other] = self._steps[other], self._steps[one]
+        self._build_steps()
+
+    def _build_step(self, given: Step) -> Callable[[bool], Step]:
+        """Make the fields of a step; return what reads them."""
+        does = {_TELL: text("Tell me"), **{path: self._doing(path) for path in self._methods}}
+        if given.call and given.call not in does:
+            does[given.call] = given.call
+        what = choice(text("What is done"), does, given.call or _TELL)
+        told = text_field(
+            text("Text"),
+            given.notify or "",
+            hint=text("Names in braces stand for values."),
+        )
+        told.bind_visibility_from(what, "value", value=_TELL)
+        place = stack()
+        form: SchemaForm | None = None
+
+        def show(arguments: Mapping[str, Json]) -> None:
+            nonlocal form
+            form = None
+            with refilled(place):
+                if (found := self._methods.get(what.value)) is not None and found[1].parameters.get(
+                    "properties"
+                ):
+                    label = Labels(found[0].labels, LANGUAGE.get())
+                    form = SchemaForm(found[1].parameters, arguments, doc=found[1].doc, label=label)
+
+        show(given.arguments)
+        what.on_value_change(lambda: show({}))
+        with row().classes("sb-search"):
+            after = _delay(text("After"), given.after or "", text("At once"))
+            still = switch(text("Only if it is still so"), given.if_still)
+            still.bind_visibility_from(after, "value", bool)
+
+        def read(is_final: bool = False) -> Step:
+            delay: dict[str, Any] = {
+                "after": after.value or None,
+                "if_still": bool(after.value and still.value),
+            }
+            if what.value == _TELL:
+                if is_final and not told.value:
+                    refuse(told, text("This is needed."))
+                return Step.model_construct(notify=told.value or "", **delay)
+            arguments = (
+                form.values() if form is not None else given.arguments if what.value == given.call else {}
+            )
+            return Step.model_construct(call=what.value, arguments=arguments, **delay)
+
+        return read
+
+    def _doing(self, path: str) -> str:
+        skill, method = self._methods[path]
+        label = Labels(skill.labels, LANGUAGE.get())
+        return f"{label(skill.skill)}: {label(method.name)} ({skill.device_name})"
+
+    # -- making -----------------------------------------------------------------------------------
+
+    async def _make(self) -> None:
+        topics, predicate, schedule = self._read_when()
+        then = [each.read(True).model_dump(exclude_none=True) for each in self._steps]
+        title = (self._title.value or "").strip() or text("New watcher")
+        parts = {"topics": topics, "predicate": predicate, "schedule": schedule, "then": then}
+        if self._watcher is not None:
+            edit = Edit.model_validate(
+                {**parts, "title": title, "topics": topics, "predicate": predicate or ""}
+            )
+            await view.api(operations.edit, self._watcher.name, edit)
+            view.go(f"/watchers/{part(self._watcher.name)}")
+            return
+        request = validated(WatcherRequest, {"name": title, **parts, "dry_run": self._dry.value})
+        told = (await view.api(operations.propose, watcher=request)).sentence
+        if any(each.get("call") for each in then) and not await view.ask(
+            text("Make this watcher?"),
+            text("It does this without asking again:"),
+            yes=text("Make it"),
+            show=lambda: sentence(text.message(told), "sb-lead sb-wrap"),
+        ):
+            return
+        made = await view.api(operations.create, request)
+        view.go(f"/watchers/{part(made.name)}")
+
+    def _add_value(self, source: WatchedValue, name: str) -> None:
+        self._values.setdefault(_key(source), source)
+        self._names.setdefault(_key(source), name)
+
+
+def _key(source: WatchedValue) -> str:
+    return f"{source.link} {source.topic or source.ask} {source.path or ''}"
+
+
+def _called(thing: Thing, labels: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]) -> str:
+    state = "" if thing.state is None else f" · {_short(thing.state)} {thing.unit or ''}".rstrip()
+    if thing.kind != "state":
+        return f"{thing.name}{state}"
+    _, device, skill, name = thing.id.split(".", 3)
+    called = state_name(labels.get((device, skill), {}), LANGUAGE.get(), skill, name)
+    return f"{called} ({device}){state}"
+
+
+def _short(state: Json) -> str:
+    return f"{state:.6g}" if isinstance(state, float) else str(state)[:24]
+
+
+def _delay(label: str, given: str, none: str) -> ui.select:
+    known = {
+        each: lasting(duration_of(each)) if each else none for each in dict.fromkeys((*_DELAYS, given or ""))
+    }
+    return choice(label, known, given or "").classes("sb-narrow")
