@@ -28,20 +28,20 @@ class Fetched:
         url: Where it came from in the end.
         content_type: Media type in lower case, without parameters.
         charset: As the server says; empty where it does not.
-        is_whole: False where it was longer than allowed and was cut.
     """
 
     url: str
-    status: int
     content_type: str
     charset: str
     content: bytes
-    is_whole: bool
 
     @property
     def text(self) -> str:
+        return self.decoded(self.charset or "utf-8")
+
+    def decoded(self, charset: str) -> str:
         try:
-            return self.content.decode(self.charset or "utf-8", "replace")
+            return self.content.decode(charset, "replace")
         except LookupError:
             return self.content.decode("utf-8", "replace")
 
@@ -128,11 +128,4 @@ async def _read(url: str, response: "httpx.Response", max_bytes: int) -> Fetched
         if len(content) > max_bytes:
             break
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Fetched(
-        url,
-        response.status_code,
-        kind,
-        response.charset_encoding or "",
-        bytes(content[:max_bytes]),
-        len(content) <= max_bytes,
-    )
+    return Fetched(url, kind, response.charset_encoding or "", bytes(content[:max_bytes]))

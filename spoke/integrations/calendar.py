@@ -6,8 +6,9 @@ import importlib.util
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as clock
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field, SecretStr
@@ -34,7 +35,8 @@ _QUERY: Final = """<?xml version="1.0" encoding="utf-8"?>
 </C:comp-filter></C:comp-filter></C:filter></C:calendar-query>"""
 """RFC 4791, 7.8: the events that are, or repeat, in a time."""
 
-_LINES: Final = {"en": "{result.line}.", "de": "{result.line}."}
+_reads = partial(skill_method, read_only=True, open_world=True, untrusted_output=True)
+_LINES: Final = dict.fromkeys(("en", "de"), "{result.line}.")
 
 
 @dataclass
@@ -54,22 +56,10 @@ class CalendarSkill(Skill):
     """The appointments of your calendars."""
 
     labels = {
-        "de": {
-            "CalendarSkill": "Kalender",
-            "today": "Termine heute",
-            "tomorrow": "Termine morgen",
-            "next_event": "Nächster Termin",
-            "events": "Termine",
-            "add_event": "Neuer Termin",
-            "day": "Tag",
-            "days": "Tage",
-            "start": "Beginn",
-            "place": "Ort",
-            "calendar": "Kalender",
-            "calendars": "Kalender",
-            "username": "Benutzername",
-            "password": "Passwort",
-        },
+        "de": {"CalendarSkill": "Kalender", "today": "Termine heute", "tomorrow": "Termine morgen"}
+        | {"next_event": "Nächster Termin", "events": "Termine", "add_event": "Neuer Termin"}
+        | {"day": "Tag", "days": "Tage", "start": "Beginn", "place": "Ort", "calendar": "Kalender"}
+        | {"calendars": "Kalender", "username": "Benutzername", "password": "Passwort"},
         "en": {"today": "Events today", "tomorrow": "Events tomorrow", "add_event": "New event"},
     }
 
@@ -88,10 +78,7 @@ class CalendarSkill(Skill):
         if importlib.util.find_spec("icalendar") is None:
             raise ConfigError("icalendar is not installed", hint="pip install 'strawberry-home[skills]'")
 
-    @skill_method(
-        read_only=True,
-        open_world=True,
-        untrusted_output=True,
+    @_reads(
         sentences={
             "en": ["what is (on|in) my calendar [today]", "what do I have [to do] today"],
             "de": ["was steht [heute] (im|in meinem) Kalender", "welche Termine habe ich heute"],
@@ -102,10 +89,7 @@ class CalendarSkill(Skill):
         """Return the appointments of today, also those that are over."""
         return await self.events()
 
-    @skill_method(
-        read_only=True,
-        open_world=True,
-        untrusted_output=True,
+    @_reads(
         sentences={
             "en": ["what is (on|in) my calendar tomorrow", "what do I have [to do] tomorrow"],
             "de": ["was steht morgen (im|in meinem) Kalender", "welche Termine habe ich morgen"],
@@ -116,18 +100,12 @@ class CalendarSkill(Skill):
         """Return the appointments of tomorrow."""
         return await self.events(_now().date() + timedelta(days=1))
 
-    @skill_method(
-        read_only=True,
-        open_world=True,
-        untrusted_output=True,
+    @_reads(
         sentences={
             "en": ["(what is|when is) my next (appointment|event|meeting)"],
             "de": ["(was|wann) ist mein nächster Termin"],
         },
-        responses={
-            "en": "{result.title}, {result.start}.",
-            "de": "{result.title}, {result.start}.",
-        },
+        responses=dict.fromkeys(("en", "de"), "{result.title}, {result.start}."),
     )
     async def next_event(self) -> Event | None:
         """Return the next appointment that has not begun; None where there is none in the next 60 days."""
@@ -135,7 +113,7 @@ class CalendarSkill(Skill):
         found = await self._between(now, now + timedelta(days=_NEXT_DAYS))
         return next((each for each in found if each.start >= now and not each.all_day), None)
 
-    @skill_method(read_only=True, open_world=True, untrusted_output=True)
+    @_reads()
     async def events(
         self, day: date | None = None, days: Annotated[int, Field(ge=1, le=_MOST_DAYS)] = 1
     ) -> list[Event]:
@@ -170,28 +148,18 @@ class CalendarSkill(Skill):
 
         name, url = self._writable(calendar)
         start = start.astimezone()
-        made, event = icalendar.Calendar(), icalendar.Event()
-        made.add("prodid", "-//Strawberry//EN")
-        made.add("version", "2.0")
-        identifier = str(uuid7())
-        event.add("uid", identifier)
-        event.add("dtstamp", datetime.now(UTC))
-        event.add("summary", title)
-        event.add("dtstart", start.astimezone(UTC))
-        event.add("dtend", start.astimezone(UTC) + timedelta(minutes=minutes))
-        if place:
-            event.add("location", place)
-        made.add_component(event)
-        headers = {"content-type": "text/calendar; charset=utf-8", "if-none-match": "*", **self._login()}
-        await fetch(
-            f"{url}{identifier}.ics",
-            method="PUT",
-            headers=headers,
-            body=bytes(made.to_ical()),
-            max_bytes=_MAX_BYTES,
-            allow_private=True,
+        end, identifier = start + timedelta(minutes=minutes), str(uuid7())
+        event = icalendar.Event.new(
+            summary=title,
+            start=start.astimezone(UTC),
+            end=end.astimezone(UTC),
+            location=place or None,
+            uid=identifier,
         )
-        return _event(title, start, start + timedelta(minutes=minutes), place, name)
+        made = icalendar.Calendar.new(prodid="-//Strawberry//EN", subcomponents=[event])
+        headers = {"content-type": "text/calendar; charset=utf-8", "if-none-match": "*", **self._login()}
+        await _fetch(f"{url}{identifier}.ics", method="PUT", headers=headers, body=made.to_ical())
+        return _event(title, start, end, place, name)
 
     def _writable(self, calendar: str | None) -> tuple[str, str]:
         wanted = (calendar or "").strip().casefold()
@@ -214,17 +182,18 @@ class CalendarSkill(Skill):
         return sorted(found, key=lambda each: (each.start, each.title))[:_MOST_EVENTS]
 
     async def _of(self, name: str, url: str, start: datetime, end: datetime) -> list[Event]:
-        # Their owner chose the servers, which may be in the home.
         if not url.endswith("/"):
-            page = await fetch(url.replace("webcal://", "https://"), max_bytes=_MAX_BYTES, allow_private=True)
+            page = await _fetch(url.replace("webcal://", "https://"))
             return await asyncio.to_thread(_events, [page.content], name, start, end)
         query = _QUERY.format(start=start.astimezone(UTC), end=end.astimezone(UTC)).encode()
         headers = {"content-type": _XML, "depth": "1", **self._login()}
-        page = await fetch(
-            url, method="REPORT", headers=headers, body=query, max_bytes=_MAX_BYTES, allow_private=True
-        )
+        page = await _fetch(url, method="REPORT", headers=headers, body=query)
         data = [(each.text or "").encode() for each in named(read_xml(page.content), "calendar-data")]
         return await asyncio.to_thread(_events, data, name, start, end)
+
+
+# Their owner chose the servers, which may be in the home.
+_fetch = partial(fetch, max_bytes=_MAX_BYTES, allow_private=True)
 
 
 def _events(data: list[bytes], calendar: str, start: datetime, end: datetime) -> list[Event]:
@@ -244,15 +213,14 @@ def _events(data: list[bytes], calendar: str, start: datetime, end: datetime) ->
     for part in parts:
         try:
             length = _aware(part.end) - _aware(part.start)
-            starts = [part.start] if "RECURRENCE-ID" in part else _starts(part, end, until)
-            for begins in starts:
+            is_moved = "RECURRENCE-ID" in part
+            for begins in [part.start] if is_moved else _starts(part, end, until):
                 first = _aware(begins)
-                is_own = "RECURRENCE-ID" in part or (str(part.get("UID")), first) not in moved
-                if first < end and (first + length > start or first == start) and is_own:
-                    all_day = not isinstance(begins, datetime) or _is_date(part.start)
+                is_there = is_moved or (str(part.get("UID")), first) not in moved
+                if is_there and first < end and first + length > start and part.get("STATUS") != "CANCELLED":
                     title, place = str(part.get("SUMMARY", "")), str(part.get("LOCATION", ""))
-                    if str(part.get("STATUS", "")) != "CANCELLED":
-                        found.append(_event(title, first, first + length, place, calendar, all_day=all_day))
+                    all_day = not isinstance(part.start, datetime)
+                    found.append(_event(title, first, first + length, place, calendar, all_day=all_day))
         except (ValueError, KeyError, AttributeError, OverflowError, TypeError):
             continue  # one event that cannot be read hides no others
     return found
@@ -260,7 +228,6 @@ def _events(data: list[bytes], calendar: str, start: datetime, end: datetime) ->
 
 def _starts(part: Any, end: datetime, until: float) -> Iterator[date]:
     """Yield when an event begins, each time that it repeats, until an end."""
-    yield from (each.dt for dates in _listed(part.get("RDATE")) for each in dates.dts)
     rule = part.get("RRULE")
     if not hasattr(rule, "to_ical"):
         yield part.start
@@ -270,17 +237,13 @@ def _starts(part: Any, end: datetime, until: float) -> Iterator[date]:
     from dateutil.rrule import rrulestr
 
     # In local time without a zone: 9 o'clock stays 9 o'clock when the clocks change.
-    first = part.start
-    zone = first.tzinfo if isinstance(first, datetime) else None
-    naive = first.replace(tzinfo=None) if isinstance(first, datetime) else datetime.combine(first, clock())
+    zone = part.start.tzinfo if isinstance(part.start, datetime) else None
     if "UNTIL" in rule:
-        last = rule["UNTIL"][0]
-        last = (
-            last.astimezone(zone).replace(tzinfo=None) if isinstance(last, datetime) and last.tzinfo else last
-        )
-        rule["UNTIL"] = [last if isinstance(last, datetime) else datetime.combine(last, clock.max)]
-    excluded = {_aware(each.dt) for dates in _listed(part.get("EXDATE")) for each in dates.dts}
-    for each in rrulestr(rule.to_ical().decode(), dtstart=naive):
+        rule["UNTIL"] = [_naive(rule["UNTIL"][0], zone, clock.max)]
+    exceptions = part.get("EXDATE", [])
+    listed = exceptions if isinstance(exceptions, list) else [exceptions]
+    excluded = {_aware(each.dt) for dates in listed for each in dates.dts}
+    for each in rrulestr(rule.to_ical().decode(), dtstart=_naive(part.start, zone, clock.min)):
         begins = each.replace(tzinfo=zone)
         if _aware(begins) >= end or time.monotonic() > until:
             return
@@ -295,12 +258,10 @@ def _replaced(part: Any) -> datetime | None:
         return None
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _is_date(value: date) -> bool:
-    return not isinstance(value, datetime)
+def _naive(value: date, zone: tzinfo | None, of_day: clock) -> datetime:
+    if not isinstance(value, datetime):
+        return datetime.combine(value, of_day)
+    return (value.astimezone(zone) if value.tzinfo and zone else value).replace(tzinfo=None)
 
 
 def _aware(value: date) -> datetime:

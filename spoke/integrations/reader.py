@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -27,26 +28,11 @@ _TITLE_CHARS: Final = 300
 _RAW: Final = ("script", "style", "noscript", "template", "svg", "iframe")
 _HIDDEN: Final = frozenset({*_RAW, "nav", "header", "footer", "aside", "form"})
 _TAG: Final = re.compile(r"<(/?)([a-z][a-z0-9]{0,30})", re.IGNORECASE)
-_BLOCKS: Final = frozenset(
-    {
-        "p",
-        "div",
-        "section",
-        "article",
-        "main",
-        "li",
-        "ul",
-        "ol",
-        "table",
-        "tr",
-        "br",
-        "hr",
-        "pre",
-        "blockquote",
-    }
-    | {"h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "figcaption", "title"}
+_BLOCK: Final = re.compile(
+    "p|div|section|article|main|li|[uo]l|table|tr|[bh]r|pre|blockquote|h[1-6]|d[td]|title"
 )
 _CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}charset=["']?([\w-]{1,40})""", re.IGNORECASE)
+_Address = Annotated[str, Field(pattern=r"^https?://\S+$")]
 
 
 @dataclass
@@ -78,29 +64,17 @@ class ReaderSkill(Skill):
     """Reads web pages, and the headlines of news feeds."""
 
     labels = {
-        "de": {
-            "ReaderSkill": "Webseiten und Nachrichten",
-            "read_page": "Seite lesen",
-            "headlines": "Schlagzeilen",
-            "url": "Adresse",
-            "start": "Ab Zeichen",
-            "feed": "Nachrichtenquelle",
-            "feeds": "Nachrichtenquellen",
-            "allow_private": "Adressen im Haus erlauben",
-        },
+        "de": {"ReaderSkill": "Webseiten und Nachrichten", "read_page": "Seite lesen", "url": "Adresse"}
+        | {"headlines": "Schlagzeilen", "feed": "Quelle", "feeds": "Quellen", "start": "Ab Zeichen"}
+        | {"allow_private": "Adressen im Haus erlauben"},
         "en": {"ReaderSkill": "Web pages and news", "url": "Address", "start": "From character"},
     }
 
     class Settings(BaseModel):
         """News feeds by the names that you call them, and which addresses may be asked."""
 
-        feeds: Annotated[
-            dict[str, Annotated[str, Field(pattern=r"^https?://\S+$")]],
-            Field(max_length=50, description="Addresses of RSS or Atom feeds by name."),
-        ] = {}
-        allow_private: Annotated[
-            bool, Field(description="Whether pages of this home's network may be read, such as a router's.")
-        ] = False
+        feeds: Annotated[dict[str, _Address], Field(max_length=50, description="RSS or Atom feeds.")] = {}
+        allow_private: Annotated[bool, Field(description="Read pages of this home's network, too.")] = False
 
     @skill_method(read_only=True, open_world=True, untrusted_output=True)
     async def read_page(self, url: str, start: Annotated[int, Field(ge=0)] = 0) -> Page:
@@ -185,7 +159,7 @@ def _html_text(html: str) -> tuple[str, str]:
         elif in_title:
             title += text
             continue
-        piece = "\n" if tag in _BLOCKS else "" if tag else text
+        piece = "\n" if _BLOCK.fullmatch(tag) else "" if tag else text
         everything.append(piece)
         if inside:
             main.append(piece)
@@ -233,21 +207,12 @@ def _lines(text: str) -> str:
 
 def _decoded(page: Fetched) -> str:
     found = _CHARSET.search(page.content[:2048]) if not page.charset else None
-    try:
-        return page.content.decode(found[1].decode(), "replace") if found else page.text
-    except LookupError:
-        return page.text
+    return page.decoded(found[1].decode()) if found else page.text
 
 
 def _headline(entry: Element, base: str, feed: str) -> Headline:
-    link = text_of(entry, "link") or next(
-        (
-            each.get("href", "")
-            for each in entry.iterfind("link")
-            if each.get("rel", "alternate") == "alternate"
-        ),
-        "",
-    )
+    links = [each for each in entry.iterfind("link") if each.get("rel", "alternate") == "alternate"]
+    link = text_of(entry, "link") or (links[0].get("href", "") if links else "")
     return Headline(
         title=_html_text(text_of(entry, "title"))[1][:_TITLE_CHARS],
         summary=_html_text(text_of(entry, "description", "summary", "content"))[1][:_TITLE_CHARS],
@@ -259,8 +224,6 @@ def _headline(entry: Element, base: str, feed: str) -> Headline:
 
 def _moment(text: str) -> datetime | None:
     for read in (datetime.fromisoformat, parsedate_to_datetime):
-        try:
+        with suppress(ValueError, OverflowError):
             return read(text).astimezone()
-        except (ValueError, OverflowError):
-            continue
     return None

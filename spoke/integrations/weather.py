@@ -5,7 +5,8 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Final, NamedTuple
+from functools import partial
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field
@@ -24,17 +25,8 @@ _DAILY: Final = (
     "weather_code,temperature_2m_min,temperature_2m_max,precipitation_sum,precipitation_probability_max"
 )
 _CONDITIONS: Final = (
-    (0, "clear"),
-    (2, "partly cloudy"),
-    (3, "overcast"),
-    (48, "fog"),
-    (57, "drizzle"),
-    (65, "rain"),
-    (67, "freezing rain"),
-    (77, "snow"),
-    (82, "showers"),
-    (86, "snow showers"),
-    (99, "thunderstorm"),
+    *((0, "clear"), (2, "partly cloudy"), (3, "overcast"), (48, "fog"), (57, "drizzle"), (65, "rain")),
+    *((67, "freezing rain"), (77, "snow"), (82, "showers"), (86, "snow showers"), (99, "thunderstorm")),
 )
 """The last code of WMO table 4677 of each condition, as far as the service uses it."""
 _GERMAN: Final = (
@@ -42,12 +34,12 @@ _GERMAN: Final = (
     "|freezing rain=gefrierender Regen|snow=Schnee|showers=Schauer|snow showers=Schneeschauer"
     "|thunderstorm=Gewitter"
 )
+_RAIN: Final = "{result.lowest} – {result.highest}[, {result.rain_probability} "
 _DAY: Final = {
-    "en": "{result.place}: {result.condition}, {result.lowest} to {result.highest}"
-    "[, rain {result.rain_probability}].",
-    "de": f"{{result.place}}: {{result.condition:{_GERMAN}}}, {{result.lowest}} bis {{result.highest}}"
-    "[, Regen {result.rain_probability}].",
+    "en": f"{{result.place}}: {{result.condition}}, {_RAIN}rain].",
+    "de": f"{{result.place}}: {{result.condition:{_GERMAN}}}, {_RAIN}Regen].",
 }
+_asks = partial(skill_method, read_only=True, open_world=True)
 
 Celsius = Annotated[float, Unit("°C")]
 Percent = Annotated[int, Unit("%")]
@@ -79,10 +71,8 @@ class Day:
     rain_probability: Percent | None
 
 
-class _Position(NamedTuple):
-    name: str
-    latitude: float
-    longitude: float
+_Position = tuple[str, float, float]
+"""Name, latitude and longitude."""
 
 
 class WeatherSkill(Skill):
@@ -90,17 +80,9 @@ class WeatherSkill(Skill):
 
     kind = "weather"
     labels = {
-        "de": {
-            "weather": "Wetter jetzt",
-            "today": "Heute",
-            "tomorrow": "Morgen",
-            "forecast": "Vorhersage",
-            "place": "Ort",
-            "days": "Tage",
-            "server": "Dienst",
-            "place_server": "Dienst für Ortsnamen",
-            "condition": "Wetterlage",
-        },
+        "de": {"weather": "Wetter jetzt", "today": "Heute", "tomorrow": "Morgen", "forecast": "Vorhersage"}
+        | {"place": "Ort", "days": "Tage", "server": "Dienst", "place_server": "Dienst für Ortsnamen"}
+        | {"condition": "Wetterlage"},
         "en": {"weather": "Weather now"},
     }
 
@@ -119,9 +101,7 @@ class WeatherSkill(Skill):
     def __init__(self) -> None:
         self._answers: dict[str, tuple[float, Any]] = {}
 
-    @skill_method(
-        read_only=True,
-        open_world=True,
+    @_asks(
         sentences={
             "en": ["(what is|how is) the weather [like] in {place}"],
             "de": ["wie ist das Wetter in {place}"],
@@ -140,14 +120,8 @@ class WeatherSkill(Skill):
         """
         position = await self._position(place)
         found = (await self._ask(position, current=_NOW))["current"]
-        weather = Weather(
-            place=position.name,
-            condition=_condition(found["weather_code"]),
-            temperature=found["temperature_2m"],
-            feels_like=found["apparent_temperature"],
-            humidity=round(found["relative_humidity_2m"]),
-            wind=found["wind_speed_10m"],
-        )
+        temperature, feels_like, humidity, wind, code = (found[name] for name in _NOW.split(","))
+        weather = Weather(position[0], _condition(code), temperature, feels_like, round(humidity), wind)
         if place is None:
             self.state("temperature", weather.temperature, unit="°C", device_class="temperature")
             self.state("humidity", weather.humidity, unit="%", device_class="humidity")
@@ -155,9 +129,7 @@ class WeatherSkill(Skill):
             self.state("condition", weather.condition)
         return weather
 
-    @skill_method(
-        read_only=True,
-        open_world=True,
+    @_asks(
         sentences={
             "en": ["will it rain today", "what will the weather be [like] today", "do I need an umbrella"],
             "de": ["(regnet es|wird es) heute [noch] [regnen]", "wie wird das Wetter heute"],
@@ -172,9 +144,7 @@ class WeatherSkill(Skill):
         """
         return (await self._days(place, 1))[0]
 
-    @skill_method(
-        read_only=True,
-        open_world=True,
+    @_asks(
         sentences={
             "en": [
                 "will it rain tomorrow",
@@ -193,7 +163,7 @@ class WeatherSkill(Skill):
         """
         return (await self._days(place, 2))[1]
 
-    @skill_method(read_only=True, open_world=True)
+    @_asks()
     async def forecast(self, days: Annotated[int, Field(ge=1, le=14)] = 5, place: Place = None) -> list[Day]:
         """Return the weather of the next days, today first.
 
@@ -208,23 +178,23 @@ class WeatherSkill(Skill):
         found = (await self._ask(position, daily=_DAILY, forecast_days=str(count)))["daily"]
         columns = (found["time"], *(found[name] for name in _DAILY.split(",")))
         return [
-            Day(position.name, date.fromisoformat(day), _condition(code), low, high, rain or 0, likely)
+            Day(position[0], date.fromisoformat(day), _condition(code), low, high, rain or 0, likely)
             for day, code, low, high, rain, likely in zip(*columns, strict=True)
         ]
 
     async def _position(self, place: str | None) -> _Position:
         wanted = (place or self.settings.place).strip()
         if match := _COORDINATES.match(wanted):
-            return _Position("Here" if place is None else wanted, float(match[1]), float(match[2]))
+            return "Here" if place is None else wanted, float(match[1]), float(match[2])
         query = urlencode({"name": wanted, "count": "1", "format": "json"})
         found = await self._get(f"{self.settings.place_server}/v1/search?{query}")
         if not found.get("results"):
             raise NotFound("there is no place {name!r}", name=wanted, hint="Name a larger town near it.")
         best = found["results"][0]
-        return _Position(str(best["name"]), float(best["latitude"]), float(best["longitude"]))
+        return str(best["name"]), float(best["latitude"]), float(best["longitude"])
 
     async def _ask(self, position: _Position, **wanted: str) -> Any:
-        where = {"latitude": f"{position.latitude:.2f}", "longitude": f"{position.longitude:.2f}"}
+        where = {"latitude": f"{position[1]:.2f}", "longitude": f"{position[2]:.2f}"}
         query = urlencode({**where, "timezone": "auto", **wanted}, safe=",")
         return await self._get(f"{self.settings.server}/v1/forecast?{query}")
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from pydantic import ValidationError
 
 from contracts.errors import CallError
-from spoke.integrations.commands import CommandSkill
 
 PYTHON = [sys.executable, "-I", "-c"]
+HOSTILE = ["{} $(id); `id` && rm -rf / > x", "*"]
 COMMANDS = {
-    "Say": [*PYTHON, "import sys; print(sys.argv[1:])", "--text={}", "{}"],
+    "Say": [*PYTHON, "import sys; print(sys.argv[1:])", *HOSTILE],
     "fail": [*PYTHON, "import sys; print('disk full', file=sys.stderr); sys.exit(3)"],
     "much": [*PYTHON, "print('x' * 10_000_000 + 'end')"],
     "environment": [*PYTHON, "import os; print(sorted(os.environ))"],
@@ -30,18 +29,13 @@ async def test_only_what_is_allowed_runs_and_only_after_a_question(opened):
         assert await device.call("run", confirmed=True, command="fail") == {"code": 3, "output": "disk full"}
         with pytest.raises(CallError, match="cannot be run"):
             await device.call("run", confirmed=True, command="gone")
-        listed = {each["name"]: each["arguments"] for each in await device.call("list_commands")}
-        assert (listed["Say"], listed["fail"]) == (2, 0)
+        assert list(await device.call("list_commands")) == list(COMMANDS)
 
 
-async def test_arguments_are_words_and_never_a_shell_or_an_option(opened):
+async def test_words_are_no_shell(opened):
     async with opened("commands", commands=COMMANDS) as device:
-        hostile = ["{} $(id); `id` && rm -rf / > x", "*"]
-        said = await device.call("run", confirmed=True, command="say", arguments=hostile)
-        assert said["output"] == str([f"--text={hostile[0]}", "*"])
-        for wrong in (["one"], ["one", "two", "three"], ["x", "--exec=evil"], ["x", "a\0b"]):
-            with pytest.raises(CallError, match=r"takes 2 arguments|cannot be an argument"):
-                await device.call("run", confirmed=True, command="say", arguments=wrong)
+        said = await device.call("run", confirmed=True, command="say")
+        assert said["output"] == str(HOSTILE)
 
 
 async def test_a_program_gets_no_keys_and_its_output_is_bounded(opened, monkeypatch):
@@ -77,9 +71,3 @@ async def _until(look: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not look():  # noqa: ASYNC110 - another process makes it so
             await asyncio.sleep(0.01)
-
-
-@pytest.mark.parametrize("words", [[], [""], ["{}"], ["x{}", "y"]])
-def test_the_program_itself_is_never_given_with_a_call(words):
-    with pytest.raises(ValidationError):
-        CommandSkill.Settings(commands={"any": words})

@@ -80,9 +80,9 @@ SAID = [
     ("en", "What's the weather like?", "Here: rain, 11.4 °C, feels like 9.8 °C."),
     ("de", "wie ist das Wetter", "Here: Regen, 11,4 °C, gefühlt 9,8 °C."),
     ("en", "how is the weather in Köln", "Köln: rain, 11.4 °C, feels like 9.8 °C."),
-    ("en", "will it rain tomorrow", "Here: thunderstorm, 2.5 °C to 9.5 °C, rain 90 %."),
-    ("de", "wie wird das Wetter morgen", "Here: Gewitter, 2,5 °C bis 9,5 °C, Regen 90 %."),
-    ("de", "regnet es heute", "Here: klar, 1 °C bis 8 °C, Regen 0 %."),
+    ("en", "will it rain tomorrow", "Here: thunderstorm, 2.5 °C – 9.5 °C, 90 % rain."),
+    ("de", "wie wird das Wetter morgen", "Here: Gewitter, 2,5 °C – 9,5 °C, 90 % Regen."),
+    ("de", "regnet es heute", "Here: klar, 1 °C – 8 °C, 0 % Regen."),
 ]
 
 
