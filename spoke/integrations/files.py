@@ -1,12 +1,12 @@
 """Files in folders that the owner names: list, read, search, and write where that is allowed."""
 
-import errno
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,6 +26,9 @@ _SEARCH_S: Final = 20.0
 _LONGEST_TEXT: Final = 100_000
 _LINE_CHARS: Final = 200
 
+_reads = partial(skill_method, read_only=True, untrusted_output=True)
+
+Name = Annotated[str, Field(pattern=r"^\w[\w -]{0,30}$")]
 Bytes = Annotated[int, Unit("B")]
 
 
@@ -68,10 +71,8 @@ class FilesSkill(Skill):
             "list_files": "Auflisten",
             "create": "Neue Datei",
             "replace": "Ersetzen",
-            "start": "Ab Byte",
-            "folders": "Erlaubte Ordner",
-            "may_write": "Schreiben erlauben",
-        },
+        }
+        | {"start": "Ab Byte", "folders": "Erlaubte Ordner", "may_write": "Schreiben erlauben"},
         "en": {"list_files": "List", "create": "New file", "start": "From byte"},
     }
 
@@ -79,19 +80,16 @@ class FilesSkill(Skill):
         """Which folders there are, by the names that you call them."""
 
         folders: Annotated[
-            dict[Annotated[str, Field(pattern=r"^\w[\w -]{0,30}$")], Path],
-            Field(min_length=1, max_length=50, description='Folders by name: {"music": "/srv/music"}.'),
+            dict[Name, Path], Field(min_length=1, max_length=50, description='{"music": "/srv/music"}')
         ]
         may_write: Annotated[bool, Field(description="Whether files may be created and replaced.")] = False
 
-    @skill_method(
-        read_only=True,
-        untrusted_output=True,
+    @_reads(
         sentences={
             "en": ["(list|show) [me] (the|my) files in {path}"],
             "de": ["(zeige|zeig) [mir] (die|meine) Dateien in {path}"],
         },
-        responses={"en": "{result.path}.", "de": "{result.path}."},
+        responses=dict.fromkeys(("en", "de"), "{result.path}."),
     )
     def list_files(self, path: str = "") -> list[Entry]:
         """List what is in a folder, folders first; without a path, the folders that are allowed.
@@ -107,10 +105,11 @@ class FilesSkill(Skill):
             files = [
                 Entry(f"{path}/{name}", found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
                 for name, found in sorted(directory.files().items())
+                if not name.startswith(".")
             ]
-        return [*folders, *(each for each in files if not _is_hidden(each.path))][:_MOST_LISTED]
+        return [*folders, *files][:_MOST_LISTED]
 
-    @skill_method(read_only=True, untrusted_output=True)
+    @_reads()
     def read(self, path: str, start: Annotated[int, Field(ge=0)] = 0) -> FileText:
         """Return the text of a file.
 
@@ -126,7 +125,7 @@ class FilesSkill(Skill):
             raise StrawberryError("{path} is no text file", path=path)
         return FileText(path, content.decode("utf-8", "replace"), max(0, size - start - len(content)))
 
-    @skill_method(read_only=True, untrusted_output=True)
+    @_reads()
     def search(self, words: str, path: str = "") -> list[Found]:
         """List the files that have all of some words in their name or their text.
 
@@ -156,11 +155,7 @@ class FilesSkill(Skill):
             path: Begins with the name of an allowed folder, for example documents/list.txt.
             text: What it says.
         """
-        try:
-            return self._write(path, text, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        except FileExistsError:
-            hint = "Replace it, or take another name."
-            raise Conflict("{path} is there already", path=path, hint=hint) from None
+        return self._write(path, text, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     @skill_method(destructive=True, confirm=True)
     def replace(self, path: str, text: str) -> str:
@@ -210,12 +205,11 @@ class FilesSkill(Skill):
                 yield directory
         except FileNotFoundError:
             raise NotFound("there is no {path}", path=path) from None
+        except FileExistsError:
+            hint = "Replace it, or take another name."
+            raise Conflict("{path} is there already", path=path, hint=hint) from None
         except OSError as error:
-            if error.errno == errno.EEXIST:
-                raise
-            raise StrawberryError(
-                "{path}: {reason}", path=path, reason=error.strerror or str(error)
-            ) from None
+            raise StrawberryError("{path}: {reason}", path=path, reason=error.strerror) from None
 
     @contextmanager
     def _file(self, path: str, flags: int) -> Iterator[int]:
@@ -231,7 +225,3 @@ class FilesSkill(Skill):
                 yield handle
             finally:
                 os.close(handle)
-
-
-def _is_hidden(path: str) -> bool:
-    return path.rpartition("/")[2].startswith(".")

@@ -5,34 +5,23 @@ import socket
 from ipaddress import IPv4Address
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from contracts.errors import NotFound
 from strawberry_skills import Skill, skill_method
 
-_MAC: Final = re.compile(r"[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4}|[0-9a-f]{10})\Z")
+_MAC: Final = r"^\s*[0-9A-Fa-f]{2}([:-]?[0-9A-Fa-f]{2}){5}\s*$"
+_EVERYONE: Final = IPv4Address("255.255.255.255")
 _REPEATED: Final = 3
 """Packets that are sent: UDP loses some, and a computer that is on ignores them."""
-
-
-def _hardware_address(text: str) -> str:
-    if not _MAC.match(text.strip().lower()):
-        raise ValueError("a hardware address (MAC) is written as 00:11:22:aa:bb:cc")
-    return text.strip().lower()
 
 
 class WakeOnLanSkill(Skill):
     """Turns computers on over the network; they must be set up for it (Wake-on-LAN)."""
 
     labels = {
-        "de": {
-            "WakeOnLanSkill": "Computer einschalten",
-            "wake": "Einschalten",
-            "list_computers": "Computer",
-            "computer": "Computer",
-            "computers": "Computer",
-            "broadcast": "Rundruf-Adresse",
-        },
+        "de": {"WakeOnLanSkill": "Computer einschalten", "wake": "Einschalten", "list_computers": "Computer"}
+        | {"computer": "Computer", "computers": "Computer", "broadcast": "Rundruf-Adresse"},
         "en": {"WakeOnLanSkill": "Wake computers", "list_computers": "Computers"},
     }
 
@@ -40,12 +29,10 @@ class WakeOnLanSkill(Skill):
         """The hardware address (MAC) of each computer, by the name that you call it."""
 
         computers: Annotated[
-            dict[str, Annotated[str, AfterValidator(_hardware_address)]],
+            dict[str, Annotated[str, Field(pattern=_MAC)]],
             Field(min_length=1, max_length=100, description='{"gaming pc": "00:11:22:aa:bb:cc"}'),
         ]
-        broadcast: Annotated[
-            IPv4Address, Field(description="Of the network they are in, if that is another one.")
-        ] = IPv4Address("255.255.255.255")
+        broadcast: Annotated[IPv4Address, Field(description="Of another network.")] = _EVERYONE
         port: Annotated[int, Field(ge=1, le=65_535)] = 9
 
     @skill_method(read_only=True)
@@ -56,16 +43,8 @@ class WakeOnLanSkill(Skill):
     @skill_method(
         idempotent=True,
         sentences={
-            "en": [
-                "wake up [the] {computer}",
-                "wake [the] {computer} up",
-                "turn on [the] computer {computer}",
-            ],
-            "de": [
-                "weck [den|die|das] {computer} auf",
-                "fahr [den|die|das] {computer} hoch",
-                "schalte [den] Computer {computer} ein",
-            ],
+            "en": ["wake up [the] {computer}", "wake [the] {computer} up"],
+            "de": ["weck [den|die|das] {computer} auf", "fahr [den|die|das] {computer} hoch"],
         },
         responses={"en": "I woke {result}.", "de": "{result} fährt hoch."},
     )
@@ -81,7 +60,7 @@ class WakeOnLanSkill(Skill):
         if name is None:
             known = ", ".join(computers)
             raise NotFound("there is no computer {name!r}", name=computer, hint=f"There are: {known}.")
-        address = bytes.fromhex(re.sub("[:-]", "", computers[name]))
+        address = bytes.fromhex(re.sub(r"[:\s-]", "", computers[name]))
         target = (str(self.settings.broadcast), self.settings.port)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
