@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from agent_core import limits
-from agent_core.skills.availability import folder_of, secrets_of, unavailable
+from agent_core.skills.availability import SkillUnavailable, folder_of, secrets_of, unavailable
 from agent_core.skills.home import PRESENT_CALL
 from agent_core.skills.loader import LoadedSkill
 from agent_core.skills.skill import Skill, attach_tasks, tasks_of
+from agent_core.skills.skill_loop import OwnedTasks
 from agent_core.skills.tasks import SkillTasks
 from contracts.devices.registration import Unavailable, UnavailableKind
 from contracts.limits import MAX_UNAVAILABLE_REASON
@@ -69,7 +70,7 @@ class Lifecycle:
         self._on_ready = on_ready
         self._blocked: dict[int, Unavailable] = {}
         self._retrying: set[int] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
 
     @property
     def reasons(self) -> dict[str, Unavailable]:
@@ -79,8 +80,8 @@ class Lifecycle:
 
     async def start(self, skills: Iterable[LoadedSkill], watched: Callable[[], list[LoadedSkill]]) -> None:
         """Set skills up together; what takes long follows."""
-        waiting = {self._keep(self._begin(skill), f"{skill.name} begins"): skill for skill in skills}
-        self._keep(self._watch(watched), "watch for skills that block")
+        waiting = {self._tasks.start(self._begin(skill), name=skill.name): skill for skill in skills}
+        self._tasks.start(self._watch(watched), name="watch for skills that block")
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=self._settings.start_wait_s)
             for task in late:
@@ -88,21 +89,24 @@ class Lifecycle:
                 self.unavailable[waiting[task].name] = Unavailable(kind="setup", reason=reason)
 
     async def _begin(self, skill: LoadedSkill) -> None:
-        self.note(skill, await self.set_up(skill))
-        self.changed()
+        why = await self.set_up(skill)
+        if await self._is_kept(skill, why):
+            self.note(skill, why)
+            self.changed()
+
+    async def _is_kept(self, skill: LoadedSkill, why: Unavailable | None) -> bool:
+        """Return whether a skill is still offered; end it if another took its place during its set-up."""
+        if self._is_offered(skill):
+            return True
+        if why is None:
+            await self.close(skill)
+        else:
+            self.discard(skill)
+        return False
 
     async def stop(self) -> None:
         """Set up nothing any more."""
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
-
-    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        await self._tasks.end()
 
     def note(self, skill: LoadedSkill, why: Unavailable | None) -> None:
         """Record how the set-up of a skill that is offered ended; one that failed is tried again."""
@@ -113,13 +117,8 @@ class Lifecycle:
         self.unavailable[skill.name] = why
         if why.kind != "settings" and id(skill) not in self._retrying:
             self._retrying.add(id(skill))
-            self._keep(self._set_up_again(skill), f"{skill.name} again")
-
-    async def _set_up_again(self, skill: LoadedSkill) -> None:
-        try:
-            await self._try_again(skill)
-        finally:
-            self._retrying.discard(id(skill))
+            trying = self._tasks.start(self._try_again(skill), name=f"{skill.name} again")
+            trying.add_done_callback(lambda _: self._retrying.discard(id(skill)))
 
     async def _try_again(self, skill: LoadedSkill) -> None:
         backoff = Backoff(*self._settings.retry_s, jitter=0)
@@ -129,17 +128,11 @@ class Lifecycle:
             if before is None or before.kind == "settings" or not self._is_offered(skill):
                 return
             why = await self.set_up(skill, before=before)
-            if not self._is_offered(skill):
+            if not await self._is_kept(skill, why):
                 return
-            if why is None:
-                self.note(skill, None)
-                _log.info("%s is available again", skill.name)
-            else:
-                self.unavailable[skill.name] = why
+            self.note(skill, why)
             if why != before:
                 self.changed()
-            if why is None:
-                return
 
     async def set_up(self, skill: LoadedSkill, *, before: Unavailable | None = None) -> Unavailable | None:
         """Set a skill up; return why it cannot be used.
@@ -160,7 +153,8 @@ class Lifecycle:
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
             why = self._reason(skill, "setup", error)
             if why != before:
-                _log.warning("%s is unavailable: %s", skill.name, why.text, exc_info=error)
+                trace = None if isinstance(error, SkillUnavailable) else error
+                _log.warning("%s is unavailable: %s", skill.name, why.text, exc_info=trace)
             await self._end_tasks(skill)
             return why
         return None
@@ -212,7 +206,7 @@ class Lifecycle:
     async def _end_tasks(self, skill: LoadedSkill) -> None:
         if tasks := tasks_of(skill.instance):
             try:
-                await self._in_loop(skill, tasks.close(), name=f"the end of the tasks of {skill.name}")
+                await self._in_loop(skill, tasks.end(), name=f"the end of the tasks of {skill.name}")
             except Exception as error:  # noqa: BLE001 - they end with the process
                 _log.warning("tasks of %s did not end", skill.name, exc_info=error)
         if self._is_offered(skill):

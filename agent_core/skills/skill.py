@@ -372,7 +372,7 @@ class Skill:
         """
         if self._tasks is None:
             raise RuntimeError(f"{type(self).__name__} is not hosted: tasks begin in its set-up or later")
-        self._tasks.start(work, *arguments, name=name)
+        self._tasks.run(work, *arguments, name=name)
 
     @property
     def home(self) -> Home:

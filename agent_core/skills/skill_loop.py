@@ -1,9 +1,9 @@
 """The event loop of one skill, in a thread of its own: what blocks there stops that skill alone."""
 
 import asyncio
+import contextlib
 import contextvars
 import linecache
-import logging
 import sys
 import threading
 import time
@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 
 class SkillLoop:
@@ -56,13 +54,10 @@ class SkillLoop:
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        while True:
-            try:
-                loop.run_forever()
-                break
-            except (SystemExit, KeyboardInterrupt) as error:
-                _log.warning("a task of a skill tried to end the program", exc_info=error)
-        loop.close()
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
 
     def silent_for(self, *, busy: bool = False) -> float:
         """Return for how many seconds it has not answered, and ask it where something runs in it.
@@ -103,6 +98,30 @@ class SkillLoop:
         self._loop, self._asked_at = None, None
 
 
+class OwnedTasks:
+    """Tasks of one loop that end together."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        # Without the context: it may be that of a call, whose rights end with it.
+        task = asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def end(self) -> None:
+        """Cancel all of them, and wait until they have ended."""
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
 async def contained(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that cannot end the loop in which it runs."""
     try:
@@ -128,7 +147,6 @@ class Work(asyncio.Future[T]):
         super().__init__(loop=asyncio.get_running_loop())
         self._there = there
         self._task: asyncio.Task[T] | None = None
-        self._is_stopped = False
         there.call_soon_threadsafe(self._begin, work, name, context or contextvars.copy_context())
 
     def stop(self) -> None:
@@ -138,18 +156,16 @@ class Work(asyncio.Future[T]):
     def _begin(self, work: Coroutine[Any, Any, T], name: str, context: contextvars.Context) -> None:
         self._task = self._there.create_task(work, name=name, context=context)
         self._task.add_done_callback(self._ended)
-        if self._is_stopped:
-            self._task.cancel()
 
     def _stop(self) -> None:
-        self._is_stopped = True
+        # After _begin: a loop calls what it is given in order.
         if self._task is not None:
             self._task.cancel()
 
     def _ended(self, task: asyncio.Task[T]) -> None:
-        home = self.get_loop()
-        if not home.is_closed():
-            home.call_soon_threadsafe(self._settle, task)
+        # The home loop may be closed by now: then nothing waits for it.
+        with contextlib.suppress(RuntimeError):
+            self.get_loop().call_soon_threadsafe(self._settle, task)
 
     def _settle(self, task: asyncio.Task[T]) -> None:
         if self.done():

@@ -1,7 +1,6 @@
 """Background tasks of a skill: logged and started again where they fail, ended with the skill."""
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import time
@@ -10,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from agent_core.skills.availability import explained
-from agent_core.skills.skill_loop import contained
+from agent_core.skills.skill_loop import OwnedTasks, contained
 from contracts.rates import Backoff
 
 Start = Callable[..., Coroutine[Any, Any, object]]
 
 
-class SkillTasks:
+class SkillTasks(OwnedTasks):
     """The tasks of one skill, in its loop.
 
     Args:
@@ -38,15 +37,15 @@ class SkillTasks:
         retry_s: tuple[float, float],
         steady_s: float,
     ) -> None:
+        super().__init__()
         self._call = call
         self._folder = folder
         self._report = report
         self._retry_s = retry_s
         self._steady_s = steady_s
         self._log = logging.getLogger(f"strawberry.skills.{skill}")
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Start, *args: Any, name: str = "") -> None:
+    def run(self, work: Start, *args: Any, name: str = "") -> None:
         """Run a coroutine function until the skill ends; again after a growing wait where it fails.
 
         Raises:
@@ -57,19 +56,15 @@ class SkillTasks:
             raise TypeError("pass the function, as in self.task(self.watch): it may have to start again")
         if not inspect.iscoroutinefunction(work):
             raise TypeError(f"a task is an async def function, not {work!r}")
-        self._call(self._begin, work, args, name or work.__name__)
+        name = name or work.__name__
+        self._call(lambda: self.start(self._repeat(work, args, name), name=name))
 
-    def _begin(self, work: Start, args: tuple[Any, ...], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._run(work, args, name), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run(self, work: Start, args: tuple[Any, ...], name: str) -> None:
+    async def _repeat(self, work: Start, args: tuple[Any, ...], name: str) -> None:
         backoff = Backoff(*self._retry_s, jitter=0)
         has_failed = False
         while True:
             began = time.monotonic()
-            running = asyncio.get_running_loop().create_task(contained(work(*args)), name=name)
+            running = self.start(contained(work(*args)), name=name)
             try:
                 if has_failed:
                     await asyncio.wait({running}, timeout=self._steady_s)
@@ -80,12 +75,7 @@ class SkillTasks:
                 if has_failed:
                     self._report(name, None)
                 return
-            except asyncio.CancelledError:
-                running.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await running
-                raise
-            except BaseException as error:  # noqa: BLE001 - the author's code; the other tasks go on
+            except Exception as error:  # noqa: BLE001 - the author's code; the other tasks go on
                 if time.monotonic() - began > self._steady_s:
                     backoff.reset()
                 wait_s = backoff.next()
@@ -95,13 +85,3 @@ class SkillTasks:
                 has_failed = True
                 self._report(name, error)
             await asyncio.sleep(wait_s)
-
-    def __bool__(self) -> bool:
-        return bool(self._tasks)
-
-    async def close(self) -> None:
-        """End all of them; runs in the loop of the skill."""
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))

@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 from agent_core.skills.availability import SkillUnavailable, shown_reason, unavailable
+from agent_core.skills.home import PRESENT_CALL
 from agent_core.skills.runner import RunnerSettings, SkillRunner
 from agent_core.skills.skill import Skill
 from contracts.errors import CallError
@@ -53,7 +54,10 @@ def test_a_skill_says_itself_what_it_lacks():
     assert len(shown_reason("x " * 5_000)) <= 300
 
 
-HEAD = "import asyncio, threading; from agent_core.skills.skill import Skill"
+HEAD = (
+    "import asyncio, threading; from agent_core.skills.skill import Skill; "
+    "from agent_core.skills.home import PRESENT_CALL"
+)
 QUICK = RunnerSettings(retry_s=(0.01, 0.02), steady_s=0.2, blocked_s=0.3, stop_grace_s=0.1)
 
 
@@ -104,6 +108,10 @@ async def test_a_task_that_fails_is_shown_and_starts_again_and_ends_with_the_ski
                     self.emit("ended")
             def level(self) -> int:
                 return self.rounds
+            async def begin(self) -> None:
+                self.task(self._tell)
+            async def _tell(self) -> None:
+                self.emit("within", PRESENT_CALL.get())
     """))  # fmt: skip
     seen: list[str] = []
     runner = SkillRunner(load().skills, settings=QUICK)
@@ -116,7 +124,10 @@ async def test_a_task_that_fails_is_shown_and_starts_again_and_ends_with_the_ski
         assert await runner.run("PlantsSkill", "level") >= 1, "its methods work"
         await until(lambda: not runner.life.reasons)
         assert await runner.run("PlantsSkill", "level") == 3
-    assert [name for _, name, _ in sink.events] == ["ended"]
+        PRESENT_CALL.set("a call, whose rights end with it")
+        await runner.run("PlantsSkill", "begin")
+        await until(lambda: sink.events)
+    assert [(name, payload) for _, name, payload in sink.events] == [("within", None), ("ended", None)]
     assert "plants.py, line 9" in caplog.text
 
 
