@@ -364,7 +364,8 @@ class SkillHost:
             for name in ("device", "agent", "watcher", "skill", "turn")
             if (value := getattr(actor, name)) is not None
         )
-        arguments = hashlib.sha256(to_json([call.args, call.kwargs])).hexdigest()[:16]
+        # A PIN would be found by its hash.
+        arguments = hashlib.sha256(to_json(self._runner.shown(path, call.args, call.kwargs))).hexdigest()[:16]
         _AUDIT.info(
             "%s call=%s user=%s %s arguments=%s confirmed=%s outcome=%s ms=%.0f",
             path,

@@ -5,7 +5,8 @@ A call is read, checked and limited as one that comes over the bus; its result i
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta, tzinfo
 from heapq import heappop, heappush
 from pathlib import Path
@@ -19,7 +20,7 @@ from agent_core.skills.results import to_json
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.settings import StoredSettings
 from agent_core.skills.skill import Skill, SkillContext
-from contracts.errors import CallError
+from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 
 __all__ = ["CallError", "Host", "HostedSkill", "host"]
@@ -59,6 +60,8 @@ class HostedSkill(Generic[_S]):
         states: The values that it publishes, by name.
         events: The events that it has published, in order: name and payload.
         progress: What the last call has yielded.
+        answers: What calls of other devices return, by ``kitchen.LampSkill.turn_on``.
+        calls: Those calls, in order: path, arguments by position and by name.
     """
 
     def __init__(self, loop: _Loop, owner: type[_S], folder: Path, settings: dict[str, Any]) -> None:
@@ -66,11 +69,13 @@ class HostedSkill(Generic[_S]):
         self.states: dict[str, Json] = {}
         self.events: list[tuple[str, Json]] = []
         self.progress: list[Json] = []
+        self.answers: dict[str, Json] = {}
+        self.calls: list[tuple[str, Json, Json]] = []
         self._loop = loop
         self._sink = triggers.LocalSink(self)
         if settings and issubclass(owner, Skill) and owner.Settings is not None:
             StoredSettings(owner.Settings, folder, skill=owner.__name__, variables={}).change(settings)
-        self.skill: _S = instance_of(owner, lambda _: SkillContext(folder, self._sink))
+        self.skill: _S = instance_of(owner, lambda _: SkillContext(folder, self._sink, home=self._answer))
         loaded, problems = expose(self.skill)
         problems += sentence_problems_of(loaded, owner.__name__)
         self._name = loaded.name
@@ -138,6 +143,22 @@ class HostedSkill(Generic[_S]):
     def publish_event(self, skill: str, name: str, payload: Json) -> None:
         """See ``SkillSink``."""
         self.events.append((name, payload))
+
+    def _answer(
+        self,
+        skill: str,
+        within: str | None,
+        path: Sequence[str],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+    ) -> Future[Json]:
+        name, answer = ".".join(path), Future[Json]()
+        self.calls.append((name, to_json(list(args)), to_json(dict(kwargs))))
+        if name in self.answers:
+            answer.set_result(self.answers[name])
+        else:
+            answer.set_exception(CallError(ErrorCode.OFFLINE, "{name} has no answer", name=name))
+        return answer
 
     def _move_to(self, when: float) -> None:
         self._loop.moved_s += max(0.0, when - self._loop.time())

@@ -9,6 +9,7 @@ from datetime import tzinfo
 from types import TracebackType
 from typing import Self
 
+from agent_core.schemas.arguments import secret_arguments, without_secrets
 from agent_core.schemas.nearest import suggestion
 from agent_core.skills.execution import Execution, ProgressSink
 from agent_core.skills.lifecycle import Lifecycle, LifecycleSettings
@@ -321,6 +322,14 @@ class SkillRunner:
             self.life.note(owner, await self.life.set_up(owner))
             self.life.changed()
         return result
+
+    def shown(self, path: str, args: Sequence[Json], kwargs: Mapping[str, Json]) -> list[Json]:
+        """Return the arguments of a call without secrets."""
+        skill, _, name = path.partition(".")
+        found = self.skills[skill].methods.get(name) if skill in self.skills else None
+        if found is None or not secret_arguments(found.contract):
+            return [list(args), dict(kwargs)]
+        return [[], without_secrets(found.contract, kwargs)]
 
     def find(self, skill: str, method: str) -> tuple[LoadedSkill, LoadedMethod]:
         """Look a method up.

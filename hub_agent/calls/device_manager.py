@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from agent_core.schemas.arguments import arguments_digest
+from agent_core.schemas.arguments import arguments_digest, without_secrets
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, Found, SkillDirectory
 from agent_core.search.targets import strictest
@@ -242,7 +242,7 @@ def _record(actor: Actor, call: SkillCall, origin: Origin, outcome: ErrorCode) -
         device=call.target.device,
         skill=call.target.skill,
         method=call.target.method.name,
-        arguments=arguments_digest(call.arguments),
+        arguments=arguments_digest(without_secrets(call.target.method, call.arguments)),
         outcome=outcome.value,
         read_only=call.target.method.flags.read_only,
         **vars(origin),

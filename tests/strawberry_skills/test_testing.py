@@ -127,3 +127,21 @@ class VagueSkill(Skill):
 def test_what_a_device_would_not_offer_fails_the_test(host: Host, owner: type, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         host(owner)
+
+
+def test_calls_of_other_devices_have_the_answers_of_the_test(host: Host) -> None:
+    class BellSkill(Skill):
+        uses = ("kitchen.LampSkill.turn_on",)
+
+        async def ring(self, level: int) -> int:
+            return await self.home.devices.kitchen.LampSkill.turn_on(level) + 1
+
+        def pause(self) -> None:
+            self.home.devices["hall"].MediaSkill.pause()
+
+    bell = host(BellSkill)
+    bell.answers["kitchen.LampSkill.turn_on"] = 40
+    assert bell.call("ring", 3) == 41
+    with pytest.raises(CallError, match=r"hall\.MediaSkill\.pause has no answer"):
+        bell.call("pause")
+    assert bell.calls == [("kitchen.LampSkill.turn_on", [3], {}), ("hall.MediaSkill.pause", [], {})]

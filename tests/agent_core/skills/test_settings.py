@@ -149,3 +149,5 @@ async def test_no_error_shows_a_secret(hosted):
         assert "s3c" not in f"{told.value}{told.value.hint}"
         shown = without_secrets(method, {"city": "Bonn", "key": "s3cret"})
         assert shown == {"city": "Bonn", "key": "••••••"}
+        # Of which the audit keeps the hash.
+        assert runner.shown("WeatherSkill.change_settings", [], {"key": "1234"}) == [[], {"key": "••••••"}]
