@@ -133,7 +133,7 @@ class SkillFolders:
         last_good = [
             skill
             for skill in (before.found.skills if before is not None else ())
-            if skill.name not in loaded and (declared is None or skill.name in declared)
+            if skill.name not in loaded and (not declared or skill.name in declared)
         ]
         for skill in last_good:
             why = found.unavailable.get(skill.name) or next(iter(found.unavailable.values()), None)

@@ -78,10 +78,12 @@ async def test_a_saved_skill_is_loaded_while_other_calls_and_those_of_its_old_ve
     ("broken", "reason"),
     [
         ("def broken(:\n", "kettle.py, line 1"),
+        ("raise SystemExit\n", "SystemExit"),
+        ("", "defines no skill"),
         (kettle(2).replace("self.state", "raise OSError('no such port') or self.state"), "no such port"),
         (kettle(2).replace("(self) -> int", "(self, *cups: int) -> int"), "cups"),
     ],
-    ids=["import", "set-up", "signature"],
+    ids=["import", "exit", "empty", "set-up", "signature"],
 )
 async def test_the_last_good_version_stays_where_the_saved_one_does_not_load(
     hub: StandInHub, bus: BusSide, place: Place, broken: str, reason: str
