@@ -111,6 +111,8 @@ SKILL_OUTPUT_BYTES: Final = 16 * 1024 * 1024
 """What one may write at once, and a fifth of it in each second: a gigabyte ends it in seconds."""
 SKILL_OUTPUT_LINES: Final = 20
 """Lines of its output that are logged in a second on average; ten times as many at once."""
+SKILL_HOME_CALLS: Final = 64
+"""Calls of other skills that one process may have open."""
 SKILL_UNREAD_BYTES: Final = 1024 * 1024
 """Events that wait for a process that does not read; further ones are lost to it."""
 SKILL_LINE: Final = 500

@@ -128,6 +128,7 @@ class SkillHost:
             sink=local,
             variables=lambda: _variables(settings.skills),
             zone=settings.household.time_zone,
+            home=home,
         )
         return cls(
             folders,

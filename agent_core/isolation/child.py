@@ -5,13 +5,18 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from itertools import count
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent_core.isolation import messages
-from agent_core.isolation.messages import Cancel, Failure, Heard, Invoke, Publication, Start, Taken
+from agent_core.isolation.messages import Cancel, Failure, Heard, Invoke, Publication, Result, Start, Taken
 from agent_core.skills.execution import ProgressSink
+from agent_core.skills.home import PRESENT_CALL
 from agent_core.skills.loader import load_entry
+from agent_core.skills.results import to_json
 from agent_core.skills.runner import NotCancelled, SkillRunner
 from agent_core.skills.skill import SkillContext
 from agent_core.skills.triggers import LocalSink
@@ -54,6 +59,42 @@ class _Pipe:
         self.send(Publication(kind="event", skill=skill, name=name, value=payload))
 
 
+class _Home:
+    """Calls other skills of the home, through the device; see ``HomeCaller``."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+        self._ids = count()
+        self._open: dict[int, Future[Json]] = {}
+
+    def __call__(
+        self,
+        skill: str,
+        within: str | None,
+        path: Sequence[str],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+    ) -> Future[Json]:
+        number, (args, kwargs) = next(self._ids), to_json([list(args), dict(kwargs)])
+        answer = self._open[number] = Future()
+        call = None if within is None else int(within)
+        self._pipe.send(
+            messages.HomeCall(
+                id=number, skill=skill, within=call, path=list(path), args=list(args), kwargs=dict(kwargs)
+            )
+        )
+        return answer
+
+    def settle(self, message: Result | Failure) -> None:
+        answer = self._open.pop(message.id, None)
+        if answer is None or not answer.set_running_or_notify_cancel():
+            return
+        if isinstance(message, Result):
+            answer.set_result(message.value)
+        else:
+            answer.set_exception(messages.error_of(message))
+
+
 def run(read: int, write: int) -> None:
     """Serve until the pipe is closed."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
@@ -64,10 +105,10 @@ def run(read: int, write: int) -> None:
 
 
 async def _serve(pipe: _Pipe, start: Start) -> None:
-    sink = LocalSink(pipe)
+    sink, home, data = LocalSink(pipe), _Home(pipe), Path(start.data)
     found = load_entry(
         Path(start.entry),
-        make_context=lambda skill: SkillContext(Path(start.data) / skill, pipe, start.variables),
+        make_context=lambda skill: SkillContext(data / skill, pipe, start.variables, home),
     )
     for each in found.problems:
         _log.warning("%s: %s: %s (%s)", each.what, each.path, each.message, each.hint)
@@ -84,16 +125,17 @@ async def _serve(pipe: _Pipe, start: Start) -> None:
 
         tell()
         runner.life.changed = tell
-        await _Calls(pipe, runner, sink).serve()
+        await _Calls(pipe, runner, sink, home).serve()
 
 
 class _Calls:
     """The calls that run."""
 
-    def __init__(self, pipe: _Pipe, runner: SkillRunner, sink: LocalSink) -> None:
+    def __init__(self, pipe: _Pipe, runner: SkillRunner, sink: LocalSink, home: _Home) -> None:
         self._pipe = pipe
         self._runner = runner
         self._sink = sink
+        self._home = home
         self._running: dict[int, asyncio.Task[None]] = {}
         self._taken: dict[int, asyncio.Event] = {}
 
@@ -120,11 +162,14 @@ class _Calls:
                 running.cancel()
             case Heard():
                 self._sink.tell(*message.source, message.value)
+            case Result() | Failure():
+                self._home.settle(message)
             case Taken() if (taken := self._taken.get(message.id)) is not None:
                 taken.set()
 
     async def _run(self, call: Invoke) -> None:
         taken = self._taken[call.id] = asyncio.Event()
+        PRESENT_CALL.set(str(call.id))
 
         async def progress(value: Json) -> None:
             taken.clear()
@@ -144,7 +189,7 @@ class _Calls:
                 )
             except NotCancelled as unfinished:
                 value = await unfinished.outcome()
-            return messages.Result(id=call.id, value=value)
+            return Result(id=call.id, value=value)
         except asyncio.CancelledError:
             return messages.Stopped(id=call.id)
         except CallError as error:
@@ -152,9 +197,7 @@ class _Calls:
                 # The next allocation may be one of ours.
                 os.write(2, b"out of memory\n")
                 os._exit(1)
-            failure = Failure(id=call.id, code=error.code, message=error.message[: messages.LONGEST])
-            more = {"hint": error.hint[: messages.LONGEST], "exception": error.exception[:200]}
-            return failure.model_copy(update=more)
+            return messages.failure_of(call.id, error)
         except Exception as error:  # noqa: BLE001 - the call is answered whatever happened
             _log.exception("%s.%s failed", call.skill, call.method)
             return Failure(id=call.id, code=ErrorCode.SKILL_ERROR, message=str(error)[: messages.LONGEST])

@@ -13,8 +13,9 @@ from pydantic import Field, TypeAdapter
 from agent_core import limits
 from agent_core.skills.skill import TriggerKind
 from contracts.devices.registration import Registration, Unavailable
-from contracts.errors import ErrorCode
+from contracts.errors import CallError, ErrorCode
 from contracts.names import SkillName, Token
+from contracts.text import storable
 from contracts.wire import Json, Part
 
 HEAD: Final = 4
@@ -136,6 +137,41 @@ class Failure(Part):
     exception: Annotated[str, Field(max_length=200)] = ""
 
 
+def failure_of(number: int, error: CallError) -> Failure:
+    """Return an error as a message."""
+    return Failure(
+        id=number,
+        code=error.code,
+        message=error.message[:LONGEST],
+        hint=error.hint[:LONGEST],
+        exception=error.exception[:200],
+    )
+
+
+def error_of(failure: Failure) -> CallError:
+    """Return the error of a message."""
+    text, hint, kind = map(storable, (failure.message, failure.hint, failure.exception))
+    return CallError(failure.code, "{text}", text=text, hint=hint, exception=kind)
+
+
+class HomeCall(Part):
+    """A call of another skill of the home; `Result` or `Failure` answers it.
+
+    Attributes:
+        skill: Who calls.
+        within: The call in which it is made; None in what runs by itself.
+        path: Device, skill and method.
+    """
+
+    kind: Literal["home_call"] = "home_call"
+    id: CallId
+    skill: SkillName
+    within: CallId | None
+    path: Annotated[list[Annotated[str, Field(max_length=200)]], Field(min_length=3, max_length=3)]
+    args: list[Json]
+    kwargs: dict[str, Json]
+
+
 class Stopped(Part):
     """A call that was cancelled has stopped."""
 
@@ -154,8 +190,8 @@ class Publication(Part):
     device_class: Annotated[str, Field(max_length=64)] | None = None
 
 
-ToChild = Start | Invoke | Cancel | Taken | Heard
-FromChild = Loaded | SetUp | Progress | Result | Failure | Stopped | Publication
+ToChild = Start | Invoke | Cancel | Taken | Heard | Result | Failure
+FromChild = Loaded | SetUp | Progress | Result | Failure | Stopped | Publication | HomeCall
 OfCall = Progress | Result | Failure | Stopped
 
 

@@ -18,10 +18,20 @@ from typing import Final
 import psutil
 
 from agent_core.isolation import boot, messages
-from agent_core.isolation.messages import Failure, Loaded, Progress, Publication, Result, SetUp, Stopped
+from agent_core.isolation.messages import (
+    Failure,
+    HomeCall,
+    Loaded,
+    Progress,
+    Publication,
+    Result,
+    SetUp,
+    Stopped,
+)
 from agent_core.skills.availability import unavailable
 from agent_core.skills.execution import ProgressSink
 from agent_core.skills.folders import Stamp, stamp_of
+from agent_core.skills.home import PRESENT_CALL, HomeCaller
 from agent_core.skills.loader import REQUIREMENTS, LoadedSkill, declared_skills
 from agent_core.skills.remote import remote_skill
 from agent_core.skills.results import to_json
@@ -64,6 +74,7 @@ class SkillProcess:
         environments: Folder of the environments of skills.
         variables: Gives those of ``.env``; it gets its own settings only.
         zone: Time zone of the home.
+        home: Calls other skills for it.
     """
 
     def __init__(
@@ -75,6 +86,7 @@ class SkillProcess:
         environments: Path,
         variables: Callable[[], Mapping[str, str]] = dict,
         zone: str = "UTC",
+        home: HomeCaller | None = None,
         memory: int = limits.SKILL_MEMORY_BYTES,
         processes: int = limits.SKILL_PROCESSES,
     ) -> None:
@@ -89,12 +101,15 @@ class SkillProcess:
         self._environment = Environment(entry, environments)
         self._variables = variables
         self._zone = zone
+        self._home = home
         self._memory = memory
         self._processes = processes
         self._stdin: asyncio.StreamWriter | None = None
         self._names: frozenset[str] = frozenset()
         self._hears: frozenset[tuple[str, str]] = frozenset()
         self._calls: dict[int, _Inbox] = {}
+        self._within: dict[int, str | None] = {}
+        self._home_calls: set[asyncio.Task[None]] = set()
         self._ids = count()
         self._pid = 0
         self._mark = f"skill {os.getpid()} {entry}"
@@ -157,7 +172,7 @@ class SkillProcess:
                 self._stdin, self._pid = process.stdin, process.pid
                 self._names, self._hears = frozenset(), frozenset()
                 output = tasks.create_task(self._log_output(output_of(process.stderr)))
-                reading = tasks.create_task(self._read(process.stdout))
+                reading = tasks.create_task(self._read(process.stdout, tasks))
                 watching = tasks.create_task(self._watch(process.pid))
                 stop_listening = self._sink.listen(self._hear)
                 try:
@@ -172,7 +187,7 @@ class SkillProcess:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(limits.SKILL_STOP_S):
                             await process.wait()
-                    for task in (output, reading, watching):
+                    for task in (output, reading, watching, *self._home_calls):
                         task.cancel()
         except OSError as error:
             return f"it cannot be started: {error.strerror or error}"
@@ -265,6 +280,7 @@ class SkillProcess:
             raise CallError(ErrorCode.OFFLINE, "{skill} is unavailable: {reason}", skill=skill, reason=why)
         number, path = next(self._ids), f"{skill}.{method}"
         inbox = self._calls[number] = _Inbox()
+        self._within[number] = PRESENT_CALL.get()
         try:
             await self._send(messages.Invoke(id=number, skill=skill, method=method, kwargs=kwargs))
             try:
@@ -273,7 +289,7 @@ class SkillProcess:
                 await self._send(messages.Cancel(id=number))
                 return await self._result(path, inbox, None)
         finally:
-            del self._calls[number]
+            del self._calls[number], self._within[number]
 
     async def _result(self, path: str, inbox: _Inbox, progress: ProgressSink | None) -> Json:
         while True:
@@ -285,15 +301,14 @@ class SkillProcess:
                 case Result() as message:
                     return message.value
                 case Failure() as message:
-                    text, hint, kind = map(storable, (message.message, message.hint, message.exception))
-                    raise CallError(message.code, "{text}", text=text, hint=hint, exception=kind)
+                    raise messages.error_of(message)
                 case Stopped():
                     raise asyncio.CancelledError
                 case str() as how:
                     text = "{path} may have run: its process ended ({how})"
                     raise CallError(ErrorCode.OUTCOME_UNKNOWN, text, path=path, how=how)
 
-    async def _read(self, stream: asyncio.StreamReader) -> None:
+    async def _read(self, stream: asyncio.StreamReader, tasks: asyncio.TaskGroup) -> None:
         """Act on what the process says, until its end or a fault."""
         rate = limits.SKILL_PUBLISHED_PER_SECOND
         published = TokenBucket(burst=10 * rate, per_second=rate)
@@ -301,7 +316,7 @@ class SkillProcess:
             while not self._fault:
                 try:
                     frame = await messages.next_frame(stream)
-                    self._accept(messages.from_child().validate_json(frame), published)
+                    self._accept(messages.from_child().validate_json(frame), published, tasks)
                 except (ValueError, CallError) as error:
                     text = storable(str(error).partition("\n")[0])
                     self._end(f"it sent a message that cannot be read ({text[:200]})")
@@ -310,7 +325,7 @@ class SkillProcess:
         await asyncio.sleep(limits.LAST_OUTPUT_S)
         self._end("it closed its pipe")
 
-    def _accept(self, message: messages.FromChild, published: TokenBucket) -> None:
+    def _accept(self, message: messages.FromChild, published: TokenBucket, tasks: asyncio.TaskGroup) -> None:
         match message:
             case Loaded():
                 if self._names:
@@ -335,6 +350,12 @@ class SkillProcess:
                 known = {name: why for name, why in self._failed.items() if name not in self._names}
                 self._failed = known | message.unavailable
                 self._become(None)
+            case HomeCall():
+                if message.skill not in self._names or len(self._home_calls) >= limits.SKILL_HOME_CALLS:
+                    raise ValueError("a call of another skill, or too many at once")
+                task = tasks.create_task(self._call_home(message))
+                self._home_calls.add(task)
+                task.add_done_callback(self._home_calls.discard)
             case Publication():
                 if message.skill not in self._names:
                     raise ValueError("a value of another skill")
@@ -345,6 +366,20 @@ class SkillProcess:
                 inbox = self._calls.get(message.id)
                 if inbox is not None and inbox.qsize() < 2:
                     inbox.put_nowait(message)
+
+    async def _call_home(self, call: HomeCall) -> None:
+        """Make a call for a skill, with the rights of the call in which it makes it."""
+        if self._home is None or (call.within is not None and call.within not in self._within):
+            ended = CallError(ErrorCode.REFUSED, "the call in which it is made has ended")
+            await self._send(messages.failure_of(call.id, ended))
+            return
+        try:
+            within = self._within[call.within] if call.within is not None else None
+            made = self._home(call.skill, within, call.path, call.args, call.kwargs)
+            value = await asyncio.wrap_future(made)
+            await self._send(Result(id=call.id, value=value))
+        except CallError as error:
+            await self._send(messages.failure_of(call.id, error))
 
     def _publish(self, message: Publication) -> None:
         skill, name, value = message.skill, message.name, to_json(message.value)

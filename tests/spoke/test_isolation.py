@@ -5,6 +5,7 @@ import re
 import textwrap
 import zipfile
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent_core.skills.home import PRESENT_CALL, HomeCaller
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.triggers import LocalSink
 from chat.tasks import happens, open_tasks
@@ -55,6 +57,16 @@ PUMP = """
         @on_value("LampSkill.is_on")
         def follow(self, is_on: bool) -> None:
             self.state("lamp", is_on)
+
+        async def ring(self) -> str:
+            return await self.home.devices.hall.LampSkill.turn_on(3, color="red")
+
+        def ring_plainly(self) -> str:
+            return self.home.devices.hall.LampSkill.fail()
+
+        async def ring_as_another(self) -> str:
+            home = self._context.home
+            return await asyncio.wrap_future(home("LampSkill", None, ("hall", "LampSkill", "on"), (), {}))
 
         def slowly(self) -> Iterator[int]:
             yield 1
@@ -147,7 +159,12 @@ def pump(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def running(
-    entry: Path, sink: RecordingSink, *, memory: int = 1024**3, processes: int = 64
+    entry: Path,
+    sink: RecordingSink,
+    *,
+    memory: int = 1024**3,
+    processes: int = 64,
+    home: HomeCaller | None = None,
 ) -> AsyncIterator[tuple[SkillProcess, SkillRunner]]:
     process = SkillProcess(
         entry,
@@ -156,6 +173,7 @@ async def running(
         environments=entry.parent / "environments",
         memory=memory,
         processes=processes,
+        home=home,
     )
     async with open_tasks() as tasks:
         tasks.create_task(process.run())
@@ -225,6 +243,37 @@ async def test_its_methods_run_at_events_and_values_of_the_device(pump: Path) ->
         await wait_for(lambda: len(sink.states) == 4, "what the methods publish")
         values = {(skill, name, value) for skill, name, value, _, _ in sink.states}
         assert {("PumpSkill", "noted", 4), ("PumpSkill", "lamp", True)} < values
+
+
+class Hall:
+    """The home of another device."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, skill: str, within: str | None, path: Any, args: Any, kwargs: Any) -> Future[Any]:
+        answer = Future[Any]()
+        self.calls.append((skill, within, ".".join(path), list(args), dict(kwargs)))
+        if path[2] == "fail":
+            answer.set_exception(CallError(ErrorCode.BUSY, "the bulb is busy"))
+        else:
+            answer.set_result("on")
+        return answer
+
+
+async def test_it_calls_other_skills_with_the_rights_of_its_own_call(pump: Path) -> None:
+    hall = Hall()
+    async with running(pump, RecordingSink(), home=hall) as (_, runner):
+        PRESENT_CALL.set("call of anna")
+        assert await runner.run("PumpSkill", "ring") == "on"
+        with pytest.raises(CallError, match="the bulb is busy"):
+            await runner.run("PumpSkill", "ring_plainly")
+        with pytest.raises(CallError, match="a call of another skill"):
+            await runner.run("PumpSkill", "ring_as_another")
+    assert hall.calls == [
+        ("PumpSkill", "call of anna", "hall.LampSkill.turn_on", [3], {"color": "red"}),
+        ("PumpSkill", "call of anna", "hall.LampSkill.fail", [], {}),
+    ]
 
 
 async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does_not_run(
