@@ -127,7 +127,8 @@ class WatcherSkill(HubSkill):
 
         Args:
             name: Short, in the user's words.
-            topics: Topics as BusSkill.query finds them: {"disk": "devices/nas/state/SystemSkill/disk"}.
+            topics: Topics as BusSkill.query finds them: {"disk": "devices/nas/state/SystemSkill/disk"}; or a
+                read-only method: {"level": {"ask": "devices.yard.TankSkill.level", "every": "5m"}}.
             instruction: What the user wants, in the user's words.
             every_s: Seconds between two evaluations; or on_change, or a schedule.
             on_change: Evaluate each new value.

@@ -17,6 +17,7 @@ from contracts.answers.watchers import (
     ProposedWatcher,
     Report,
     TraceEntry,
+    WatchedTopic,
     WatcherSummary,
     WatcherWithHistory,
 )
@@ -361,6 +362,10 @@ def _pairs(values: dict[str, Json]) -> list[str]:
     return [f"{name} = {json.dumps(value, ensure_ascii=False)[:80]}" for name, value in values.items()]
 
 
+def _source(source: WatchedTopic) -> str:
+    return f"{source.ask} each {source.every or '5m'}" if source.ask else source.topic
+
+
 def _described(watcher: WatcherSummary) -> str:
     allowed = [
         " ".join([each.path, *(f"{name}={json.dumps(rule)}" for name, rule in each.arguments.items())])
@@ -376,7 +381,7 @@ def _described(watcher: WatcherSummary) -> str:
         "predicate": " — ".join(filter(None, (watcher.predicate or "none", truth, watcher.reason))),
         "note": watcher.note,
         "evaluates": when,
-        "topics": ", ".join(f"{name} = {each.ask or each.topic}" for name, each in watcher.topics.items()),
+        "topics": ", ".join(f"{name} = {_source(each)}" for name, each in watcher.topics.items()),
         "may call": "; ".join(allowed) or "nothing, it only notifies",
         "next step": moment(watcher.next_step_at) if watcher.next_step_at else "",
         "fired": str(watcher.fired),

@@ -33,6 +33,8 @@ async def test_the_trace_says_what_held_a_watcher_up(watching: Watching) -> None
         await watching.disk(door, "door")
         await watching.decided(count // 2)
     await watching.disk(98)
+    # A call needs no new approval where only the name is another.
+    assert (await watching.ask("PATCH", "/full", {"title": "Tank"}))["state"] == "active"
     await watching.ask("POST", "/full/pause")
     outcomes = [each["outcome"] for each in (await _trace(watching))[2:]]
     fired = "the condition became true"
