@@ -19,6 +19,7 @@ MAX_FILES: Final = 4
 """Files of one message, and as many pictures."""
 MAX_FILE_TEXT: Final = 32_000
 """Characters of the files of a message, as many as of itself: some 8,000 tokens of each later question."""
+MAX_QUESTION_SHOWN: Final = 160
 MAX_IMAGE: Final = 900_000
 """Characters of a picture in base64; a body of the API has 1 MiB. Pages send smaller ones."""
 

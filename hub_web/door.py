@@ -72,8 +72,8 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
         fields, button = "", ""
         below = text(
             "The first admin chooses a password with a link. It stands in the window in which Strawberry was "
-            "started, in the line “setup”: open it there, or copy it into this browser. If Strawberry starts "
-            "with the machine, the command “strawberry users code admin” shows a new link."
+            "started, in the line “password”: open it there, or copy it into this browser. If Strawberry "
+            "starts with the machine, the command “strawberry users code admin” shows a new link."
         )
     else:
         title, lead = text("Log in"), ""

@@ -49,7 +49,6 @@ SLOW_MS: Final = 3_000
 """What a person notices as waiting."""
 WAIT_MS: Final = 500
 FINDINGS_SHOWN: Final = 4
-MAX_QUESTION_SHOWN: Final = 160
 MOST_CELLS: Final = 20_000
 """Of tables; they are filled up with empty ones, which take 10 µs each."""
 CHARS_PER_CELL: Final = 50

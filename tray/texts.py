@@ -17,12 +17,14 @@ class Translator:
 
     def __init__(self, languages: Iterable[str] | None = None) -> None:
         self._catalogue: dict[str, str] = {}
+        self.language = "en"
         for each in QLocale.system().uiLanguages() if languages is None else languages:
             language = each.split("-")[0].lower()
             file = files("tray") / "locale" / f"{language}.toml"
             if language == "en":
                 return
             if language.isalpha() and file.is_file():
+                self.language = language
                 self._catalogue = tomllib.loads(file.read_text("utf-8"))
                 return
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeA
 from contracts import limits
 from contracts.errors import NotFound
 from contracts.names import Token
+from contracts.text import escaped, shortened
 from contracts.wire import Json, Part, Phrased, PhraseText, Timestamp, Wire
 
 AGENTS: Final = ("assistant", "strawberry")
@@ -306,6 +307,13 @@ class CallToConfirm(Part):
     questions: dict[str, str] = {}
     arguments: dict[str, Json]
     labels: dict[str, dict[str, str]] = {}
+
+    def question(self, language: str) -> str:
+        """Return what the call does as a question; empty where that is not known."""
+        if question := self.questions.get(language):
+            return escaped(question)
+        summary = shortened(escaped(self.summary).rstrip("."), limits.MAX_QUESTION_SHOWN)
+        return f"{summary}?" if summary else ""
 
 
 class ConfirmationWanted(CallToConfirm):

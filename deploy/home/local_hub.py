@@ -157,12 +157,12 @@ async def _report_setup(hub: Hub, report: Reporter) -> None:
     if report.is_supervised:
         # Others read that log, and it stays.
         command = f"strawberry users code {admin}"
-        report.state("setup", f"  setup    '{command}' shows how you choose your password", command=command)
+        report.state("setup", f"  password '{command}' shows how you choose your password", command=command)
         return
     code = (await people.make_code(admin)).code
     # No browser sends what stands behind the "#", and so no log gets it.
     link = f"{hub.url}/setup#{code}"
-    report.state("setup", f"  setup    {link} (choose your password; works once)", code=code, link=link)
+    report.state("setup", f"  password {link} (choose your password; works once)", code=code, link=link)
 
 
 def _notifications(home: Home) -> NotificationSettings:

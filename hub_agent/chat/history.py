@@ -27,7 +27,7 @@ from agent_core.provenance import Prompt
 from agent_core.search.embeddings import Embeddings, Similar, fused
 from agent_core.search.words import query_words
 from chat.tasks import supervise
-from contracts.chat import ChatFile, TurnRecord
+from contracts.chat import TurnRecord
 from contracts.errors import GatewayError, StorageError
 from hub_agent import limits
 from hub_agent.chat.conversations import turns_of, view_of
@@ -346,10 +346,8 @@ async def _asked(gateway: Gateway, before: Summary | None, turns: Sequence[TurnR
             update={
                 "question": turn.question[: limits.MAX_SUMMARISED_TEXT],
                 "answer": turn.answer and turn.answer[: limits.MAX_SUMMARISED_TEXT],
-                "files": tuple(
-                    ChatFile(name=each.name, text=each.text[: limits.MAX_SUMMARISED_TEXT])
-                    for each in turn.files
-                ),
+                # What was said of them is in the answers.
+                "files": (),
             }
         )
         for turn in turns

@@ -49,6 +49,15 @@ from hub_registry.storage.tables import Moment, now, readable
 _TOMBSTONE_AGE: Final = timedelta(days=1)
 """A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
 
+_EMPTIED: Final[dict[str, Any]] = {
+    **dict.fromkeys(("conversation", "answer", "device")),
+    "question": "",
+    "problem": "",
+    "did": [],
+    "files": [],
+}
+"""What a deleted turn is left with."""
+
 
 class ConversationRecord:
     """The record as one hub process uses it; see `chat.turns.TurnStore`.
@@ -349,20 +358,7 @@ class ConversationRecord:
             require_own(session, user, conversation, through, what="deletes")
             session.exec(delete(TraceRow).where(*traces_of(user, conversation)))
             # The id of each turn stays, marked as deleted: a repeated push must not bring it back.
-            session.exec(
-                update(TurnRow)
-                .where(*turns_of(user, conversation))
-                .values(
-                    conversation=None,
-                    question="",
-                    answer=None,
-                    did=[],
-                    files=[],
-                    device=None,
-                    problem="",
-                    at=now(),
-                )
-            )
+            session.exec(update(TurnRow).where(*turns_of(user, conversation)).values(**_EMPTIED, at=now()))
             for kind in (ConversationRow, SummaryRow):
                 session.exec(
                     delete(kind).where(col(kind.user) == user, col(kind.conversation) == conversation)

@@ -6,17 +6,16 @@ from functools import partial
 
 from nicegui import ui
 
-from agent_core.skills.labels import Labels, as_words
+from agent_core.skills.labels import Labels
 from chat.http.errors import status_of
 from contracts.answers.skills import CallResult, MethodBody, SkillBody
 from contracts.chat import CallToConfirm
 from contracts.errors import StrawberryError
-from contracts.text import escaped, shortened
+from contracts.text import escaped
 from contracts.wire import Json
 from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_agent.calls.direct import CallBody
 from hub_server.http.skills import call_skill
-from hub_web import limits
 from hub_web.parts.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
 from hub_web.texts import LANGUAGE, text
@@ -90,7 +89,9 @@ async def call(device: str, skill: str, method: str, arguments: Mapping[str, Jso
     except ConfirmationNeeded as needed:
         asked = needed.call
         show = partial(show_call, asked)
-        if not await view.ask(as_question(asked) or text("Run this?"), yes=text("Run it"), show=show):
+        if not await view.ask(
+            asked.question(LANGUAGE.get()) or text("Run this?"), yes=text("Run it"), show=show
+        ):
             return None
         confirmed = body.model_copy(update={"confirmation": needed.confirmation})
         return await view.api(call_skill, confirmed)
@@ -108,18 +109,6 @@ async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -
             raise
         form.complain(error)
         return None
-
-
-def as_question(asked: CallToConfirm) -> str:
-    """Return what a call that a person must confirm does, as a question; empty where that is not known."""
-    if question := asked.questions.get(LANGUAGE.get()):
-        return escaped(question)
-    skill, _, method = asked.method.partition(".")
-    # By common words: what the device itself calls it, nobody has approved.
-    if LANGUAGE.get() != "en" and human(method) != as_words(method):
-        return f"{escaped(human(skill))}: {escaped(human(method))}?"
-    summary = shortened(escaped(asked.summary).rstrip("."), limits.MAX_QUESTION_SHOWN)
-    return f"{summary}?" if summary else ""
 
 
 def show_call(asked: CallToConfirm, *, cut: bool = False) -> None:

@@ -106,7 +106,7 @@ async def ask_and_click(
         is_hidden.set()
         async with asyncio.timeout(PATIENCE_S):
             body = await notified
-        assert body[3:5] == ["Do this?", f"{device}: DoorSkill.open"]
+        assert body[3:5] == ["Do this?", f"{device}: Open the door for 3 minutes?"]
         bus.send(Message.new_signal(PATH, NAME, "ActionInvoked", "us", [7, "default"]))
         await asyncio.to_thread(wait_for, desktop.windows, what="the window, by a click on the notification")
     finally:

@@ -147,9 +147,10 @@ def test_a_yes_does_it_and_a_no_does_not(person: Person, spoke: Spoke) -> None:
     for approve in (False, True):
         view = person.type("open the door for 7 minutes")
         question = person.question(view)
-        assert asked[-1] == "Living room PC: DoorSkill.open"
+        assert asked[-1] == "Living room PC: Open the door for 7 minutes?"
         shown = [label.text() for label in question.findChildren(QLabel)]
-        assert shown[1] == [each for each in shown if each][-1] == asked[-1]
+        assert shown[0] == "Open the door for 7 minutes?"
+        assert shown[1] == [each for each in shown if each][-1] == "Living room PC: DoorSkill.open"
         QTest.mouseClick(question.yes if approve else question.no, Qt.MouseButton.LeftButton)
         person.wait(lambda view=view: view.is_over, "the end")
         assert spoke.journal()[before:] == (["open 7"] if approve else [])

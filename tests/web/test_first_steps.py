@@ -67,7 +67,7 @@ def test_a_new_home_is_ready_without_a_shell_on_the_hub(
     visitor.expected += ["ERR_", "WebSocket", "Failed to load resource", "Failed to fetch"]
     page = visitor.page
     page.goto(f"{bare_house.url}/")
-    expect(page.get_by_text("in the line “setup”")).to_be_visible()
+    expect(page.get_by_text("in the line “password”")).to_be_visible()
     link = re.search(r"setup +(\S+/setup#\S+)", bare_house.log("up"))
     assert link is not None
     page.goto(link[1])

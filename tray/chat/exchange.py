@@ -126,12 +126,13 @@ class QuestionCard(QFrame):
         self.setObjectName("question")
         self._text = text
         layout = QVBoxLayout(self)
-        layout.addWidget(plain(text("Do this?"), "name"))
+        layout.addWidget(plain(event.question(text.language) or text("Do this?"), "name"))
         layout.addWidget(plain(call_of(event), "call"))
         grid = QGridLayout()
         grid.setColumnStretch(1, 1)
+        labels = event.labels.get(text.language, {})
         for row, (name, value) in enumerate(event.arguments.items()):
-            grid.addWidget(plain(escaped(name), "name"), row, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(plain(escaped(labels.get(name, name)), "name"), row, 0, Qt.AlignmentFlag.AlignTop)
             grid.addWidget(plain(_written(value)), row, 1)
         layout.addLayout(grid)
         if event.cut:

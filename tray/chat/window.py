@@ -23,9 +23,10 @@ from PySide6.QtWidgets import (
 
 from contracts.chat import MAX_MESSAGE, ConfirmationWanted, TurnEvent
 from contracts.errors import StrawberryError
+from contracts.text import escaped
 from tray import limits
 from tray.background import Background
-from tray.chat.exchange import ExchangeView, ProblemCard, call_of, plain
+from tray.chat.exchange import ExchangeView, ProblemCard, plain
 from tray.chat.theme import named, palette, style_sheet, theme
 from tray.chat.turn import Turn
 from tray.icon import icon
@@ -246,7 +247,8 @@ class ChatWindow(QWidget):
             return  # its conversation was left
         view.handle(event)
         if isinstance(event, ConfirmationWanted):
-            self.asked.emit(call_of(event))
+            question = event.question(self._text.language) or event.method
+            self.asked.emit(escaped(f"{event.device_name}: {question}"))
         if view.is_over:
             self._finish()
 
