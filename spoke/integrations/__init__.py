@@ -23,11 +23,8 @@ _FILE: Final = "integrations.json"
 
 def available() -> dict[str, Path]:
     """Return the file of each integration by its name."""
-    return {
-        path.stem: path
-        for path in sorted(Path(__file__).parent.glob("*.py"))
-        if not path.stem.startswith("_")
-    }
+    files = sorted(Path(__file__).parent.glob("[!_]*.py"))
+    return {path.stem: path for path in files}
 
 
 def summary(name: str) -> str:
@@ -41,23 +38,15 @@ def find(name: str) -> Path:
     Raises:
         NotFound: If there is none of this name.
     """
-    files = available()
+    files, hint = available(), "'strawberry skills available' lists them."
     if name not in files:
-        raise NotFound(
-            "there is no integration {name!r}{near}",
-            name=name,
-            near=did_you_mean(name, files),
-            hint="'strawberry skills available' lists them.",
-        )
+        near = did_you_mean(name, files)
+        raise NotFound("there is no integration {name!r}{near}", name=name, near=near, hint=hint)
     return files[name]
 
 
 def enabled(directory: Path) -> list[str]:
-    """Return the names of the integrations that are on, in order.
-
-    Args:
-        directory: Of the spoke.
-    """
+    """Return the names of the integrations that are on, by the directory of the spoke."""
     file = directory / _FILE
     try:
         names = json.loads(file.read_bytes())
@@ -77,11 +66,8 @@ def skill_of(name: str) -> type[Skill]:
     """
     find(name)
     module = importlib.import_module(f"{__name__}.{name}")
-    return next(
-        each
-        for each in vars(module).values()
-        if isinstance(each, type) and issubclass(each, Skill) and each.__module__ == module.__name__
-    )
+    classes = [each for each in vars(module).values() if isinstance(each, type)]
+    return next(each for each in classes if issubclass(each, Skill) and each.__module__ == module.__name__)
 
 
 def switch(directory: Path, name: str, *, on: bool) -> None:

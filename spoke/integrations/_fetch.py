@@ -11,6 +11,8 @@ from chat.outbound import PrivateAddress, answered
 from contracts.errors import ConfigError, Forbidden, LinkError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     import httpx
 
 REQUEST_S: Final = 20.0
@@ -70,9 +72,12 @@ async def fetch(
 
     try:
         async with asyncio.timeout(REQUEST_S):
-            sent: Mapping[str, str] = headers or {}
+            sent = dict(headers or {})
             for _ in range(_MOST_REDIRECTS + 1):
-                found = await _send(method, url, sent, body, max_bytes=max_bytes, allow_private=allow_private)
+                _check(url)
+                basic = {"user-agent": _AGENT, "accept-encoding": "identity"}
+                asked = answered(method, url, headers=basic | sent, body=body, allow_private=allow_private)
+                found = await _answer(asked, method, url, max_bytes)
                 if isinstance(found, Fetched):
                     return found
                 if urlsplit(found).netloc != urlsplit(url).netloc:
@@ -80,7 +85,7 @@ async def fetch(
                 url = found
     except PrivateAddress as error:
         raise Forbidden(
-            error.message, hint="The owner of the device can allow addresses of the home in the settings."
+            error.message, hint="The owner can allow private addresses in the settings."
         ) from None
     except LinkError as error:
         raise LinkError("{host}: {reason}", host=urlsplit(url).hostname, reason=error.message) from None
@@ -90,42 +95,30 @@ async def fetch(
     raise LinkError("{host}: redirects without end", host=urlsplit(url).hostname)
 
 
-async def _send(
-    method: str,
-    url: str,
-    headers: Mapping[str, str],
-    body: bytes | None,
-    *,
-    max_bytes: int,
-    allow_private: bool,
-) -> Fetched | str:
-    """Send one request; return its answer, or where it redirects to."""
-    _check(url)
-    sent = {"user-agent": _AGENT, "accept-encoding": "identity", **headers}
-    async with answered(method, url, headers=sent, body=body, allow_private=allow_private) as response:
-        if not response.has_redirect_location:
-            return await _read(url, response, max_bytes)
-        target = urljoin(url, response.headers["location"])
-    if method != "GET" or (url.startswith("https:") and not target.startswith("https:")):
-        raise LinkError("redirects to where this cannot go")
-    return target
-
-
 def _check(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES or not parts.hostname or "@" in parts.netloc:
         raise ConfigError("{url!r} is no address of a web page", url=url[:200], hint="Use https://…")
 
 
-async def _read(url: str, response: "httpx.Response", max_bytes: int) -> Fetched:
-    if response.status_code >= 400:
-        raise LinkError("answers with status {status}", status=response.status_code)
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise LinkError("sends a compressed answer, which was not asked for")
-    content = bytearray()
-    async for piece in response.aiter_raw():
-        content += piece
-        if len(content) > max_bytes:
-            break
+async def _answer(
+    asked: "AbstractAsyncContextManager[httpx.Response]", method: str, url: str, max_bytes: int
+) -> Fetched | str:
+    """Read the answer to a request, or return where it redirects to."""
+    async with asked as response:
+        if response.has_redirect_location:
+            target = urljoin(url, response.headers["location"])
+            if method != "GET" or (url.startswith("https:") and not target.startswith("https:")):
+                raise LinkError("redirects to where this cannot go")
+            return target
+        if response.status_code >= 400:
+            raise LinkError("answers with status {status}", status=response.status_code)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise LinkError("sends a compressed answer, which was not asked for")
+        content = bytearray()
+        async for piece in response.aiter_raw():
+            content += piece
+            if len(content) > max_bytes:
+                break
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return Fetched(url, kind, response.charset_encoding or "", bytes(content[:max_bytes]))

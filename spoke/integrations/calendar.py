@@ -21,7 +21,6 @@ from strawberry_skills import Skill, skill_method
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MOST_EVENTS: Final = 100
-_MOST_DAYS: Final = 366
 _NEXT_DAYS: Final = 60
 _EXPANDED_S: Final = 5.0
 """For all repetitions of one calendar; one that repeats daily for 20 years takes 0.1 s."""
@@ -36,6 +35,7 @@ _QUERY: Final = """<?xml version="1.0" encoding="utf-8"?>
 """RFC 4791, 7.8: the events that are, or repeat, in a time."""
 
 _reads = partial(skill_method, read_only=True, open_world=True, untrusted_output=True)
+Days = Annotated[int, Field(ge=1, le=366)]
 _LINES: Final = dict.fromkeys(("en", "de"), "{result.line}.")
 
 
@@ -101,10 +101,7 @@ class CalendarSkill(Skill):
         return await self.events(_now().date() + timedelta(days=1))
 
     @_reads(
-        sentences={
-            "en": ["(what is|when is) my next (appointment|event|meeting)"],
-            "de": ["(was|wann) ist mein nächster Termin"],
-        },
+        sentences={"en": ["when is my next (appointment|event)"], "de": ["wann ist mein nächster Termin"]},
         responses=dict.fromkeys(("en", "de"), "{result.title}, {result.start}."),
     )
     async def next_event(self) -> Event | None:
@@ -114,9 +111,7 @@ class CalendarSkill(Skill):
         return next((each for each in found if each.start >= now and not each.all_day), None)
 
     @_reads()
-    async def events(
-        self, day: date | None = None, days: Annotated[int, Field(ge=1, le=_MOST_DAYS)] = 1
-    ) -> list[Event]:
+    async def events(self, day: date | None = None, days: Days = 1) -> list[Event]:
         """Return the appointments of some days, the earliest first.
 
         Args:
@@ -129,7 +124,7 @@ class CalendarSkill(Skill):
     @skill_method(open_world=True)
     async def add_event(
         self,
-        title: Annotated[str, Field(min_length=1, max_length=_TITLE_CHARS)],
+        title: Annotated[str, Field(max_length=_TITLE_CHARS)],
         start: datetime,
         minutes: Annotated[int, Field(ge=1, le=7 * 24 * 60)] = 60,
         place: Annotated[str, Field(max_length=_TITLE_CHARS)] = "",
@@ -149,13 +144,8 @@ class CalendarSkill(Skill):
         name, url = self._writable(calendar)
         start = start.astimezone()
         end, identifier = start + timedelta(minutes=minutes), str(uuid7())
-        event = icalendar.Event.new(
-            summary=title,
-            start=start.astimezone(UTC),
-            end=end.astimezone(UTC),
-            location=place or None,
-            uid=identifier,
-        )
+        times = {"start": start.astimezone(UTC), "end": end.astimezone(UTC)}
+        event = icalendar.Event.new(summary=title, location=place or None, uid=identifier, **times)
         made = icalendar.Calendar.new(prodid="-//Strawberry//EN", subcomponents=[event])
         headers = {"content-type": "text/calendar; charset=utf-8", "if-none-match": "*", **self._login()}
         await _fetch(f"{url}{identifier}.ics", method="PUT", headers=headers, body=made.to_ical())
@@ -166,9 +156,8 @@ class CalendarSkill(Skill):
         for name, url in self.settings.calendars.items():
             if url.endswith("/") and wanted in ("", name.casefold()):
                 return name, url
-        raise NotFound(
-            "there is no such calendar that can be written", hint="A CalDAV address ends with a slash."
-        )
+        hint = "A CalDAV address ends with a slash."
+        raise NotFound("there is no such calendar that can be written", hint=hint)
 
     def _login(self) -> dict[str, str]:
         if not self.settings.username:
@@ -203,9 +192,8 @@ def _events(data: list[bytes], calendar: str, start: datetime, end: datetime) ->
     try:
         parts = [part for each in data for part in icalendar.Calendar.from_ical(each).walk("VEVENT")]
     except ValueError as error:
-        raise ConfigError(
-            "the calendar {name} cannot be read: {error}", name=calendar, error=str(error)[:200]
-        ) from None
+        reason = str(error)[:200]
+        raise ConfigError("the calendar {name} cannot be read: {why}", name=calendar, why=reason) from None
     # A repetition that was moved or cancelled has an event of its own.
     moved = {(str(part.get("UID")), _replaced(part)) for part in parts if "RECURRENCE-ID" in part}
     found: list[Event] = []
@@ -220,7 +208,7 @@ def _events(data: list[bytes], calendar: str, start: datetime, end: datetime) ->
                 if is_there and first < end and first + length > start and part.get("STATUS") != "CANCELLED":
                     title, place = str(part.get("SUMMARY", "")), str(part.get("LOCATION", ""))
                     all_day = not isinstance(part.start, datetime)
-                    found.append(_event(title, first, first + length, place, calendar, all_day=all_day))
+                    found.append(_event(title, first, first + length, place, calendar, all_day))
         except (ValueError, KeyError, AttributeError, OverflowError, TypeError):
             continue  # one event that cannot be read hides no others
     return found
@@ -269,12 +257,10 @@ def _aware(value: date) -> datetime:
     return value.astimezone() if isinstance(value, datetime) else _midnight(value)
 
 
-def _event(
-    title: str, start: datetime, end: datetime, place: str, calendar: str, *, all_day: bool = False
-) -> Event:
+def _event(title: str, start: datetime, end: datetime, place: str, name: str, all_day: bool = False) -> Event:
     title = " ".join(title.split())[:_TITLE_CHARS]
     line = title if all_day else f"{start:%H:%M} {title}"
-    return Event(title, start, end, all_day, place.strip()[:_TITLE_CHARS], calendar, line)
+    return Event(title, start, end, all_day, place.strip()[:_TITLE_CHARS], name, line)
 
 
 def _midnight(day: date) -> datetime:

@@ -23,7 +23,6 @@ _MOST_FOUND: Final = 50
 _SEARCHED_BYTES: Final = 256 * 1024
 """Of each file whose text is searched; names are searched in any case."""
 _SEARCH_S: Final = 20.0
-_LONGEST_TEXT: Final = 100_000
 _LINE_CHARS: Final = 200
 
 _reads = partial(skill_method, read_only=True, untrusted_output=True)
@@ -66,14 +65,9 @@ class FilesSkill(Skill):
     """Files of this device, in the folders that its owner allows."""
 
     labels = {
-        "de": {
-            "FilesSkill": "Dateien",
-            "list_files": "Auflisten",
-            "create": "Neue Datei",
-            "replace": "Ersetzen",
-        }
-        | {"start": "Ab Byte", "folders": "Erlaubte Ordner", "may_write": "Schreiben erlauben"},
-        "en": {"list_files": "List", "create": "New file", "start": "From byte"},
+        "de": {"FilesSkill": "Dateien", "list_files": "Auflisten", "write": "Schreiben", "start": "Ab Byte"}
+        | {"replace": "Ersetzen", "folders": "Erlaubte Ordner", "may_write": "Schreiben erlauben"},
+        "en": {"list_files": "List", "start": "From byte"},
     }
 
     class Settings(BaseModel):
@@ -147,25 +141,22 @@ class FilesSkill(Skill):
                         found += self._matched(f"{place}/{inner}", wanted)
         return found
 
-    @skill_method(confirm=True)
-    def create(self, path: str, text: str) -> str:
-        """Write a new text file; one that is there stays as it is.
+    @skill_method(destructive=True, confirm=True)
+    def write(self, path: str, text: Annotated[str, Field(max_length=100_000)], replace: bool = False) -> str:
+        """Write a text file, and return its path; one that is there stays, unless it is to be replaced.
 
         Args:
             path: Begins with the name of an allowed folder, for example documents/list.txt.
             text: What it says.
+            replace: A file that is there is replaced, and what it said is lost.
         """
-        return self._write(path, text, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-
-    @skill_method(destructive=True, confirm=True)
-    def replace(self, path: str, text: str) -> str:
-        """Replace the text of a file; what it said is lost.
-
-        Args:
-            path: As `list_files` gives it.
-            text: What it says from now on.
-        """
-        return self._write(path, text, os.O_RDONLY)
+        if not self.settings.may_write:
+            raise Forbidden("this device's files may only be read", hint="Its owner can set may_write.")
+        flags = os.O_RDONLY if replace else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        # Opened as a check, or to have it made, and then written whole or not at all.
+        with self._file(path, flags), self._opened(path.strip("/").rpartition("/")[0]) as directory:
+            directory.write(path.rpartition("/")[2], text.encode())
+        return path
 
     def _matched(self, path: str, wanted: list[str]) -> Iterator[Found]:
         name = path.casefold()
@@ -183,16 +174,6 @@ class FilesSkill(Skill):
             line = next((each for each in text.splitlines() if missing[0] in each.casefold()), "")
             yield Found(path, line.strip()[:_LINE_CHARS])
 
-    def _write(self, path: str, text: str, flags: int) -> str:
-        """Open a file, as a check or to have it made, and then replace it whole."""
-        if not self.settings.may_write:
-            raise Forbidden("this device's files may only be read", hint="Its owner can set may_write.")
-        if len(text) > _LONGEST_TEXT:
-            raise ValueError(f"a text has at most {_LONGEST_TEXT:,} characters")
-        with self._file(path, flags), self._opened(path.strip("/").rpartition("/")[0]) as directory:
-            directory.write(path.rpartition("/")[2], text.encode())
-        return path
-
     @contextmanager
     def _opened(self, path: str) -> Iterator[Directory]:
         name, _, inner = path.strip("/").partition("/")
@@ -206,8 +187,7 @@ class FilesSkill(Skill):
         except FileNotFoundError:
             raise NotFound("there is no {path}", path=path) from None
         except FileExistsError:
-            hint = "Replace it, or take another name."
-            raise Conflict("{path} is there already", path=path, hint=hint) from None
+            raise Conflict("{path} is there already", path=path) from None
         except OSError as error:
             raise StrawberryError("{path}: {reason}", path=path, reason=error.strerror) from None
 
@@ -215,9 +195,7 @@ class FilesSkill(Skill):
     def _file(self, path: str, flags: int) -> Iterator[int]:
         folder, _, name = path.strip("/").rpartition("/")
         if not folder:
-            raise NotFound(
-                "{path!r} names no file", path=path, hint="A path begins with a folder: music/a.txt."
-            )
+            raise NotFound("{path!r} names no file", path=path, hint="Begin with a folder: music/a.txt.")
         parts_of(name)
         with self._opened(folder) as directory:
             handle = directory.open(name, flags)

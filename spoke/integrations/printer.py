@@ -5,6 +5,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 
@@ -26,6 +27,8 @@ _ESCAPED: Final = re.compile(rb"[()\\]")
 
 Attributes = Mapping[str, Sequence[int | str]]
 Percent = Annotated[int, Unit("%")]
+Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+Copies = Annotated[int, Field(ge=1, le=5)]
 
 
 @dataclass
@@ -43,22 +46,15 @@ class PrinterSkill(Skill):
     """The printer: whether it is ready, what it lacks, and text printed on paper."""
 
     labels = {
-        "de": {
-            "PrinterSkill": "Drucker",
-            "print_text": "Text drucken",
-            "copies": "Kopien",
-            "printer": "Drucker",
-        }
-        | {"problems": "Störungen", "waiting": "Wartende Aufträge", "supplies": "Vorräte"}
-        | {"idle": "Bereit", "printing": "Druckt", "stopped": "Angehalten"},
+        "de": {"PrinterSkill": "Drucker", "print_text": "Text drucken", "copies": "Kopien", "idle": "Bereit"}
+        | {"printer": "Drucker", "problems": "Störungen", "waiting": "Wartende Aufträge"}
+        | {"supplies": "Vorräte", "printing": "Druckt", "stopped": "Angehalten"},
     }
 
     class Settings(BaseModel):
         """The address of the printer, as its network page or ``lpstat -v`` shows it."""
 
-        printer: Annotated[
-            str, Field(pattern=r"^ipps?://[^\s/@]+(/\S*)?$", description="ipp://host/ipp/print")
-        ]
+        printer: Annotated[str, Field(pattern=r"^ipps?://[^\s/@]+/\S*$", description="ipp://host/ipp/print")]
 
     @skill_method(
         read_only=True,
@@ -76,26 +72,19 @@ class PrinterSkill(Skill):
         """Return whether the printer is ready, what hinders it, and how much ink or toner is left."""
         found = await self._ask(_GET_PRINTER)
         levels = zip(_texts(found, "marker-names"), found.get("marker-levels", []), strict=False)
-        return PrinterStatus(
-            name=(_texts(found, "printer-info") or _texts(found, "printer-name") or ["Printer"])[0],
-            state=_STATES.get(int(found.get("printer-state", [0])[0]), "unknown"),
-            problems=[each for each in _texts(found, "printer-state-reasons") if each != "none"],
-            waiting=int(found.get("queued-job-count", [0])[0]),
-            supplies={
-                name: int(level) for name, level in levels if isinstance(level, int) and 0 <= level <= 100
-            },
-        )
+        # A level below 0 says that it is not known.
+        supplies = {name: int(level) for name, level in levels if level in range(101)}
+        name = (_texts(found, "printer-info") or ["Printer"])[0]
+        state = _STATES.get(int(found.get("printer-state", [0])[0]), "unknown")
+        problems = [each for each in _texts(found, "printer-state-reasons") if each != "none"]
+        return PrinterStatus(name, state, problems, int(found.get("queued-job-count", [0])[0]), supplies)
 
     @skill_method(
         timeout_s=60,
         sentences={"en": ["print the text {text}"], "de": ["drucke den Text {text}"]},
         responses={"en": "It is being printed.", "de": "Es wird gedruckt."},
     )
-    async def print_text(
-        self,
-        text: Annotated[str, Field(min_length=1, max_length=20_000)],
-        copies: Annotated[int, Field(ge=1, le=5)] = 1,
-    ) -> None:
+    async def print_text(self, text: Text, copies: Copies = 1) -> None:
         """Print a text on paper.
 
         Args:
@@ -103,32 +92,25 @@ class PrinterSkill(Skill):
             copies: How many times.
         """
         formats = _texts(await self._ask(_GET_PRINTER), "document-format-supported")
-        is_pdf = "application/pdf" in formats or not formats
-        document = _pdf(text) if is_pdf else text.encode()
-        kind = "application/pdf" if is_pdf else "text/plain"
-        await self._ask(_PRINT_JOB, document, kind=kind, copies=copies)
+        kind = "application/pdf" if "application/pdf" in formats else "text/plain"
+        job = _attribute(_NAME, "job-name", b"Strawberry")
+        job += _attribute(_MEDIA_TYPE, "document-format", kind.encode())
+        job += bytes([_OF_JOB]) + _attribute(_INTEGER, "copies", struct.pack(">i", copies))
+        await self._ask(_PRINT_JOB, job, _pdf(text) if kind == "application/pdf" else text.encode())
 
-    async def _ask(
-        self, operation: int, document: bytes = b"", *, kind: str = "", copies: int = 1
-    ) -> Attributes:
+    async def _ask(self, operation: int, more: bytes = b"", document: bytes = b"") -> Attributes:
         address: str = self.settings.printer
         request = struct.pack(">HHi", 0x0101, operation, 1) + bytes([_OF_OPERATION])
         request += _attribute(_CHARSET, "attributes-charset", b"utf-8")
         request += _attribute(_LANGUAGE, "attributes-natural-language", b"en")
         request += _attribute(_URI, "printer-uri", address.encode())
-        if document:
-            request += _attribute(_NAME, "requesting-user-name", b"strawberry")
-            request += _attribute(_NAME, "job-name", b"Strawberry")
-            request += _attribute(_MEDIA_TYPE, "document-format", kind.encode())
-            request += bytes([_OF_JOB]) + _attribute(_INTEGER, "copies", struct.pack(">i", copies))
-        scheme, _, rest = address.partition("://")
-        host, slash, path = rest.partition("/")
-        host = host if ":" in host.rpartition("]")[2] else f"{host}:631"
+        parts = urlsplit(address)
+        place = parts.netloc if parts.port else f"{parts.netloc}:631"
         answer = await fetch(
-            f"{'https' if scheme == 'ipps' else 'http'}://{host}{slash}{path}",
+            f"{'https' if parts.scheme == 'ipps' else 'http'}://{place}{parts.path}",
             method="POST",
             headers={"content-type": "application/ipp"},
-            body=request + bytes([_END]) + document,
+            body=request + more + bytes([_END]) + document,
             max_bytes=_MAX_BYTES,
             allow_private=True,  # its owner chose it, and it is in the home
         )
@@ -156,19 +138,21 @@ def _decoded(message: bytes) -> tuple[int, Attributes]:
             at += 1
             if tag < 0x10:  # the next group
                 continue
-            (length,) = struct.unpack_from(">H", message, at)
+            said, at = _piece(message, at)
             # A value without a name is a further one of the same attribute.
-            name = message[at + 2 : at + 2 + length].decode("utf-8", "replace") or name
-            at += 2 + length
-            (length,) = struct.unpack_from(">H", message, at)
-            value = message[at + 2 : at + 2 + length]
-            at += 2 + length
-            is_number = tag in (_INTEGER, _ENUM) and length == 4
-            number = int.from_bytes(value, signed=True)
-            found.setdefault(name, []).append(number if is_number else value.decode("utf-8", "replace"))
+            name = said.decode("utf-8", "replace") or name
+            value, at = _piece(message, at)
+            is_number = tag in (_INTEGER, _ENUM)
+            shown = int.from_bytes(value, signed=True) if is_number else value.decode("utf-8", "replace")
+            found.setdefault(name, []).append(shown)
     except (struct.error, IndexError):
         raise InvalidMessage("the printer's answer is no IPP") from None
     return status, found
+
+
+def _piece(message: bytes, at: int) -> tuple[bytes, int]:
+    (length,) = struct.unpack_from(">H", message, at)
+    return message[at + 2 : at + 2 + length], at + 2 + length
 
 
 def _texts(found: Attributes, name: str) -> list[str]:
@@ -177,9 +161,10 @@ def _texts(found: Attributes, name: str) -> list[str]:
 
 def _pdf(text: str) -> bytes:
     """Write a text as PDF, which more printers take than plain text."""
-    lines = [
-        line[at : at + _COLUMNS] for line in text.splitlines() for at in range(0, len(line) or 1, _COLUMNS)
+    cut = [
+        [line[at : at + _COLUMNS] for at in range(0, len(line) or 1, _COLUMNS)] for line in text.splitlines()
     ]
+    lines = [_ESCAPED.sub(rb"\\\g<0>", line.encode("cp1252", "replace")) for each in cut for line in each]
     pages = [lines[at : at + _ROWS] for at in range(0, len(lines), _ROWS)]
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
@@ -188,10 +173,7 @@ def _pdf(text: str) -> bytes:
         b"<</Type/Font/Subtype/Type1/BaseFont/Courier/Encoding/WinAnsiEncoding>>",
     ]
     for page in pages:
-        shown = b"".join(
-            b"(%s) '\n" % _ESCAPED.sub(rb"\\\g<0>", line.encode("cp1252", "replace")) for line in page
-        )
-        stream = b"BT /F 10 Tf 12 TL 28 800 Td\n" + shown + b"ET"
+        stream = b"BT /F 10 Tf 12 TL 28 800 Td\n" + b"".join(b"(%s) '\n" % line for line in page) + b"ET"
         resources = "/MediaBox[0 0 595 842]/Resources<</Font<</F 3 0 R>>>>"
         contents = f"{len(objects) + 2} 0 R"
         objects.append(f"<</Type/Page/Parent 2 0 R{resources}/Contents {contents}>>".encode())

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from html import unescape
 from itertools import islice
 from typing import Annotated, Final
@@ -32,6 +33,8 @@ _BLOCK: Final = re.compile(
     "p|div|section|article|main|li|[uo]l|table|tr|[bh]r|pre|blockquote|h[1-6]|d[td]|title"
 )
 _CHARSET: Final = re.compile(rb"""<meta[^>]{0,200}charset=["']?([\w-]{1,40})""", re.IGNORECASE)
+_reads = partial(skill_method, read_only=True, open_world=True, untrusted_output=True)
+Limit = Annotated[int, Field(ge=1, le=_MOST_HEADLINES)]
 _Address = Annotated[str, Field(pattern=r"^https?://\S+$")]
 
 
@@ -76,7 +79,7 @@ class ReaderSkill(Skill):
         feeds: Annotated[dict[str, _Address], Field(max_length=50, description="RSS or Atom feeds.")] = {}
         allow_private: Annotated[bool, Field(description="Read pages of this home's network, too.")] = False
 
-    @skill_method(read_only=True, open_world=True, untrusted_output=True)
+    @_reads()
     async def read_page(self, url: str, start: Annotated[int, Field(ge=0)] = 0) -> Page:
         """Return the text of a web page, without menus and advertisements as far as they are marked.
 
@@ -94,19 +97,14 @@ class ReaderSkill(Skill):
         shown = text[start : start + _PAGE_CHARS]
         return Page(page.url, title[:_TITLE_CHARS], shown, max(0, len(text) - start - len(shown)))
 
-    @skill_method(
-        read_only=True,
-        open_world=True,
-        untrusted_output=True,
+    @_reads(
         sentences={
             "en": ["(what is|what's) (in|on) the news", "(read|show) [me] the (news|headlines)"],
             "de": ["was gibt es Neues", "(lies|zeig|zeige) [mir] die (Nachrichten|Schlagzeilen) [vor]"],
         },
         responses={"en": "{result.title}.", "de": "{result.title}."},
     )
-    async def headlines(
-        self, feed: str | None = None, limit: Annotated[int, Field(ge=1, le=_MOST_HEADLINES)] = 5
-    ) -> list[Headline]:
+    async def headlines(self, feed: str | None = None, limit: Limit = 5) -> list[Headline]:
         """Return the newest entries of the news feeds, the newest first.
 
         Args:
@@ -118,9 +116,7 @@ class ReaderSkill(Skill):
             feeds = {name: url for name, url in feeds.items() if name.casefold() == feed.strip().casefold()}
         if not feeds:
             known = ", ".join(self.settings.feeds) or "none yet"
-            raise NotFound(
-                "there is no such feed", hint=f"There are: {known}. The owner adds feeds in the settings."
-            )
+            raise NotFound("there is no such feed", hint=f"There are: {known}. Settings add feeds.")
         asked = (self._headlines(name, url) for name, url in feeds.items())
         answers = await asyncio.gather(*asked, return_exceptions=True)
         failed = [each for each in answers if isinstance(each, BaseException)]
@@ -213,13 +209,10 @@ def _decoded(page: Fetched) -> str:
 def _headline(entry: Element, base: str, feed: str) -> Headline:
     links = [each for each in entry.iterfind("link") if each.get("rel", "alternate") == "alternate"]
     link = text_of(entry, "link") or (links[0].get("href", "") if links else "")
-    return Headline(
-        title=_html_text(text_of(entry, "title"))[1][:_TITLE_CHARS],
-        summary=_html_text(text_of(entry, "description", "summary", "content"))[1][:_TITLE_CHARS],
-        published=_moment(text_of(entry, "pubDate", "published", "updated", "date")),
-        url=urljoin(base, link),
-        feed=feed,
-    )
+    title = _html_text(text_of(entry, "title"))[1][:_TITLE_CHARS]
+    summary = _html_text(text_of(entry, "description", "summary", "content"))[1][:_TITLE_CHARS]
+    published = _moment(text_of(entry, "pubDate", "published", "updated", "date"))
+    return Headline(title, summary, published, urljoin(base, link), feed)
 
 
 def _moment(text: str) -> datetime | None:

@@ -71,6 +71,7 @@ class Day:
     rain_probability: Percent | None
 
 
+_Address = Annotated[str, Field(pattern=r"^https?://\S+$")]
 _Position = tuple[str, float, float]
 """Name, latitude and longitude."""
 
@@ -89,14 +90,9 @@ class WeatherSkill(Skill):
     class Settings(BaseModel):
         """Where the home is. The service learns the place, and nothing else."""
 
-        place: Annotated[
-            str,
-            Field(min_length=1, max_length=100, description="A town, or latitude and longitude: 52.5, 13.4."),
-        ]
-        server: Annotated[str, Field(pattern=r"^https?://\S+$")] = "https://api.open-meteo.com"
-        place_server: Annotated[str, Field(pattern=r"^https?://\S+$")] = (
-            "https://geocoding-api.open-meteo.com"
-        )
+        place: Annotated[str, Field(min_length=1, max_length=100, description="A town, or 52.5, 13.4.")]
+        server: _Address = "https://api.open-meteo.com"
+        place_server: _Address = "https://geocoding-api.open-meteo.com"
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[float, Any]] = {}
@@ -146,12 +142,8 @@ class WeatherSkill(Skill):
 
     @_asks(
         sentences={
-            "en": [
-                "will it rain tomorrow",
-                "(what|how) will the weather be [like] tomorrow",
-                "(what is|how is) the weather [like] tomorrow",
-            ],
-            "de": ["regnet es morgen", "wird es morgen regnen", "wie wird [das] Wetter morgen"],
+            "en": ["will it rain tomorrow", "(what is|how is|what will be) the weather [like] tomorrow"],
+            "de": ["regnet es morgen", "wird es morgen regnen", "wie wird das Wetter morgen"],
         },
         responses=_DAY,
     )
@@ -207,10 +199,9 @@ class WeatherSkill(Skill):
                 answer = json.loads(fetched.content)
             except ValueError:
                 raise LinkError("the weather service answers with something else than JSON") from None
-            self._answers.pop(url, None)
+            if len(self._answers) > _KEPT:
+                self._answers.clear()
             self._answers[url] = (time.monotonic(), answer)
-            while len(self._answers) > _KEPT:
-                self._answers.pop(next(iter(self._answers)))
         return answer
 
 

@@ -1,7 +1,7 @@
 """``strawberry skills available``, ``enable`` and ``disable``: the integrations of this machine."""
 
 import argparse
-from typing import Any, Final
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -9,8 +9,6 @@ from contracts.errors import ConfigError
 from deploy.cli.hub.calling import typed_value
 from deploy.cli.terminal.output import Output
 from deploy.directory import Home
-
-_WHEN: Final = "A running spoke takes it over within seconds."
 
 
 def available(options: argparse.Namespace) -> None:
@@ -21,54 +19,39 @@ def available(options: argparse.Namespace) -> None:
     from spoke import integrations
 
     on = integrations.enabled(Home.named().spoke)
-    rows = [
-        {"name": name, "on": name in on, "about": integrations.summary(name)}
-        for name in integrations.available()
-    ]
+    known = integrations.available()
+    rows = [{"name": name, "on": name in on, "about": integrations.summary(name)} for name in known]
     Output(options.json).rows(rows, lambda row: row, empty="There are none.")
 
 
 def enable(options: argparse.Namespace) -> None:
     """Turn an integration on for this machine, with its settings.
 
-    Turns an integration on for this machine; a spoke that runs takes it over within seconds.
+    Turns an integration on for this machine; a spoke that runs loads it within seconds.
     """
     from agent_core.skills.settings import StoredSettings
     from spoke import integrations
 
-    home = Home.named()
-    skill = integrations.skill_of(options.name)
+    home, skill = Home.named(), integrations.skill_of(options.name)
     fields = skill.Settings.model_fields if skill.Settings is not None else {}
+    later = f"'strawberry skills settings {skill.__name__}' sets them later."
+    if options.settings and options.name in integrations.enabled(home.spoke):
+        raise ConfigError("{name} is on already", name=options.name, hint=later)
     given: dict[str, Any] = {}
     for word in options.settings:
-        setting, equals, text = word.partition("=")
-        if setting not in fields or not equals:
-            raise ConfigError(
-                "{text!r} is no setting of {name}",
-                text=word,
-                name=options.name,
-                hint=f"Write settings as SETTING=VALUE; there are: {', '.join(fields) or 'none'}.",
-            )
+        setting, _, text = word.partition("=")
+        if setting not in fields:
+            known = ", ".join(fields) or "none"
+            raise ConfigError("there is no setting {name!r}", name=setting, hint=f"The settings are {known}.")
         if fields[setting].annotation is SecretStr:
-            raise ConfigError(
-                "{name} is a secret, which others could see on a command line",
-                name=setting,
-                hint=f"Leave it out, and run 'strawberry skills settings {skill.__name__}' later.",
-            )
+            reason = "{name} is a secret, which others could see on a command line"
+            raise ConfigError(reason, name=setting, hint=later)
         given[setting] = typed_value(text)
-    if given and options.name in integrations.enabled(home.spoke):
-        raise ConfigError(
-            "{name} is on already",
-            name=options.name,
-            hint=f"Change its settings with 'strawberry skills settings {skill.__name__} …'.",
-        )
-    if given and skill.Settings is not None:
+    if skill.Settings is not None:
         folder = home.spoke / "data" / skill.__name__
         StoredSettings(skill.Settings, folder, skill=skill.__name__, variables={}).change(given)
     integrations.switch(home.spoke, options.name, on=True)
-    Output(options.json).result(
-        {"name": options.name, "on": True}, text=f"{options.name} is on ({skill.__name__}). {_WHEN}"
-    )
+    _tell(options, f"{skill.__name__} is on. A spoke that runs loads it within seconds.")
 
 
 def disable(options: argparse.Namespace) -> None:
@@ -76,4 +59,8 @@ def disable(options: argparse.Namespace) -> None:
     from spoke import integrations
 
     integrations.switch(Home.named().spoke, options.name, on=False)
-    Output(options.json).result({"name": options.name, "on": False}, text=f"{options.name} is off. {_WHEN}")
+    _tell(options, f"{options.name} is off.")
+
+
+def _tell(options: argparse.Namespace, text: str) -> None:
+    Output(options.json).result({"name": options.name, "on": options.command == "enable"}, text=text)

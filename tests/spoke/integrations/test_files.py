@@ -46,18 +46,18 @@ async def test_allowed_folders_are_listed_read_and_searched(opened, folder):
 async def test_files_are_written_only_where_that_is_allowed_and_a_person_agrees(opened, folder):
     async with opened("files", folders={"documents": str(folder)}) as files:
         with pytest.raises(CallError, match="confirmation"):
-            await files.call("create", path="documents/list.txt", text="milk")
+            await files.call("write", path="documents/list.txt", text="milk")
         with pytest.raises(CallError, match="only be read"):
-            await files.call("create", confirmed=True, path="documents/list.txt", text="milk")
+            await files.call("write", confirmed=True, path="documents/list.txt", text="milk")
     async with opened("files", folders={"documents": str(folder)}, may_write=True) as files:
-        await files.call("create", confirmed=True, path="documents/list.txt", text="milk")
+        await files.call("write", confirmed=True, path="documents/list.txt", text="milk")
         with pytest.raises(CallError, match="there already"):
-            await files.call("create", confirmed=True, path="documents/list.txt", text="bread")
+            await files.call("write", confirmed=True, path="documents/list.txt", text="bread")
         assert (folder / "list.txt").read_text() == "milk"
-        await files.call("replace", confirmed=True, path="documents/list.txt", text="bread")
+        await files.call("write", confirmed=True, replace=True, path="documents/list.txt", text="bread")
         assert (folder / "list.txt").read_text() == "bread"
         with pytest.raises(CallError, match="there is no"):
-            await files.call("replace", confirmed=True, path="documents/none.txt", text="x")
+            await files.call("write", confirmed=True, replace=True, path="documents/none.txt", text="x")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,11 @@ async def test_an_integration_is_off_until_it_is_turned_on(tmp_path):
         await offers("WeatherSkill")
         assert '"place": "Berlin"' in (tmp_path / "spoke/data/WeatherSkill/settings.json").read_text()
         assert "Weather now and in the next days" in (await strawberry("available")).stdout
-        mistakes = (["wether"], "weather"), (["weather", "place=Rome"], "on already"), (["weather", "x"], "x")
+        mistakes = (
+            (["wether"], "weather"),
+            (["weather", "place=Rome"], "on already"),
+            (["reader", "feads=x"], "feads"),
+        )
         secret = ["calendar", 'calendars={"a": "https://x/"}', "password=1"], "is a secret"
         for wrong, said in (*mistakes, secret):
             refused = await strawberry("enable", *wrong)
