@@ -1,7 +1,7 @@
 """Arithmetic."""
 
 from agent_core.arithmetic import evaluate
-from spoke import Skill, skill_method
+from strawberry_skills import Skill, skill_method
 
 
 class CalculatorSkill(Skill):

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from spoke import Skill, Unit, skill_method
+from strawberry_skills import Skill, Unit, skill_method
 
 _PROGRAMS: Final = {
     "rpicam-jpeg": ("--nopreview", "--timeout", "1000", "--camera", "{camera}", "--output", "{file}"),

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from spoke import Skill, skill_method
+from strawberry_skills import Skill, skill_method
 
 
 class TimeSkill(Skill):

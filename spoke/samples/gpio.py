@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, Field
 
-from spoke import Skill, Unit, skill_method
+from strawberry_skills import Skill, Unit, skill_method
 
 if TYPE_CHECKING:
     from gpiozero import DigitalInputDevice, DigitalOutputDevice

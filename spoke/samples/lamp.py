@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from spoke import Skill, Unit, skill_method
+from strawberry_skills import Skill, Unit, skill_method
 
 _HEX_COLOR = re.compile(r"#[0-9a-f]{6}\Z")
 _COLORS = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import BaseModel, Field
 
 from contracts.rates import Backoff
-from spoke import Skill, skill_method
+from strawberry_skills import Skill, skill_method
 
 if TYPE_CHECKING:
     from serial import Serial

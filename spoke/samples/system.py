@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import psutil
 from pydantic import Field
 
-from spoke import Skill, Unit, skill_method
+from strawberry_skills import Skill, Unit, skill_method
 
 _MEASURE_S = 0.2
 """A share of the processor is a share over some time; shorter ones jump."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from contracts.errors import ConfigError, NotFound
-from spoke import Skill, Unit, skill_method
+from strawberry_skills import Skill, Unit, skill_method
 
 from . import loudspeaker
 from .players import Player, Playing, open_players

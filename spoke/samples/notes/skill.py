@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from spoke import Skill, skill_method
+from strawberry_skills import Skill, skill_method
 
 from .folder import NoteFile, NotesFolder
 
