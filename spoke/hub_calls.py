@@ -33,6 +33,8 @@ class HubCalls:
             known: Returns what is known of the hub now.
             key: This device's key.
         """
+        # Skills are loaded ahead in another loop than that in which the spoke runs.
+        self._loop = asyncio.get_running_loop()
         self._known, self._key = known, key
 
     def close(self) -> None:

@@ -143,7 +143,7 @@ class SkillHost:
     async def __aenter__(self) -> Self:
         self._runner.life.changed = self._note_changes
         await self._runner.__aenter__()
-        self._tasks = await self._stack.enter_async_context(open_tasks())
+        self._tasks = await self._stack.enter_async_context(open_tasks(contained=True))
         await self._follow_processes()
         # The runner has logged its own, with tracebacks.
         _report([each for each in self.problems if each not in self._runner.problems])

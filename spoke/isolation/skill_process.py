@@ -39,6 +39,7 @@ from agent_core.skills.settings import variable_of
 from agent_core.skills.skill import TriggerKind
 from agent_core.skills.triggers import LocalSink
 from bus.processes import keep_running, lines_of, output_of
+from chat.tasks import open_tasks
 from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ConfigError, ErrorCode
 from contracts.rates import TokenBucket
@@ -166,14 +167,14 @@ class SkillProcess:
                 stdin=PIPE,
                 stderr=PIPE,
             )
-            async with run as process, asyncio.TaskGroup() as tasks:
+            async with run as process, open_tasks(contained=True) as tasks:
                 assert process.stdin is not None
                 assert process.stdout is not None
                 self._stdin, self._pid = process.stdin, process.pid
                 self._names, self._hears = frozenset(), frozenset()
                 output = tasks.create_task(self._log_output(output_of(process.stderr)))
-                reading = tasks.create_task(self._read(process.stdout, tasks))
-                watching = tasks.create_task(self._watch(process.pid))
+                tasks.create_task(self._read(process.stdout, tasks), name="messages of a skill")
+                tasks.create_task(self._watch(process.pid), name="limits of a skill")
                 stop_listening = self._sink.listen(self._hear)
                 try:
                     await self._send(self._start())
@@ -187,8 +188,6 @@ class SkillProcess:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(limits.SKILL_STOP_S):
                             await process.wait()
-                    for task in (output, reading, watching, *self._home_calls):
-                        task.cancel()
         except OSError as error:
             return f"it cannot be started: {error.strerror or error}"
         finally:
@@ -317,7 +316,10 @@ class SkillProcess:
                 try:
                     frame = await messages.next_frame(stream)
                     self._accept(messages.from_child().validate_json(frame), published, tasks)
-                except (ValueError, CallError) as error:
+                except Exception as error:
+                    # Whatever it sends concerns this process only.
+                    if isinstance(error, asyncio.IncompleteReadError | OSError):
+                        raise
                     text = storable(str(error).partition("\n")[0])
                     self._end(f"it sent a message that cannot be read ({text[:200]})")
         async for _ in output_of(stream):
@@ -380,6 +382,9 @@ class SkillProcess:
             await self._send(Result(id=call.id, value=value))
         except CallError as error:
             await self._send(messages.failure_of(call.id, error))
+        except Exception as error:  # noqa: BLE001 - it must not wait for ever
+            _log.exception("a call of %s failed", call.skill)
+            await self._send(messages.failure_of(call.id, CallError(ErrorCode.SKILL_ERROR, str(error))))
 
     def _publish(self, message: Publication) -> None:
         skill, name, value = message.skill, message.name, to_json(message.value)
