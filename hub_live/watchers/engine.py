@@ -487,6 +487,8 @@ class Engine:
                 row.done = []
                 missed = Phrase("It was scheduled for {time} and missed.", time=self._clock(planned))
                 watched.plan(now, occasion=missed if is_late else "It is the scheduled time.")
+            else:
+                self.traces.add(row.name, now, "its time came, and the condition was false")
         await self._save(row)
 
     def _miss(self, watched: Watched, gap: Gap) -> bool:

@@ -163,8 +163,8 @@ class Watchers:
             await self.store.add(row, replace=row.name in self.rows)
             self.rows[row.name], self._drafts[row.name] = row, (asked, digest_of(row))
             self.evaluations.limits.forget(row.name)
+            await self._try_follow(row)
             if is_active:
-                await self._try_follow(row)
                 await self.recordings.keep(self.rows.values())
         await self.evaluations.announcer.state(row)
         return self._shown(row)

@@ -141,6 +141,8 @@ async def test_its_calls_need_approval_as_those_of_a_model(watching: Watching) -
     async with watching.home.client(program) as other:
         assert (await _add(watching, unlock, client=other))["state"] == "draft"
         assert await watching.ask("POST", "/full/approve", client=other) == "forbidden"
+        [held] = await watching.ask("GET", "/full/trace", client=other)
+        assert held["outcome"] == "it is a draft: it waits for an approval"
     assert (await watching.ask("POST", "/full/approve"))["state"] == "active"
     await watching.disk(96)
     await watching.decided(1)
@@ -189,6 +191,15 @@ async def test_a_schedule_does_its_steps(watching: Watching) -> None:
     row.next_at = now() - timedelta(seconds=1)
     await watching.decided(1)
     assert (await watching.notes(), (await watching.show())["fired"]) == (["Wake up"], 1)
+    never = {"topics": {}, "predicate": 'time < "00:00"', "schedule": "every minute"}
+    await _add(watching, {"notify": "Never"}, name="never", **never)
+    watching.home.hub.live.watchers.rows["never"].next_at = now() - timedelta(seconds=1)
+
+    async def is_held() -> bool:
+        trace = await watching.ask("GET", "/never/trace")
+        return any(each["outcome"] == "its time came, and the condition was false" for each in trace)
+
+    await eventually(is_held)
 
 
 async def test_a_name_is_any_text_and_a_state_is_named_as_the_world_prints_it(watching: Watching) -> None:
