@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
+from agent_core.skills.home import PresentCall
 from agent_core.skills.results import to_json
 from contracts.devices.rpc import MAX_TTL_MS
 from contracts.errors import CallError, ErrorCode, StrawberryError
@@ -46,13 +47,14 @@ class HubCalls:
     def __call__(
         self,
         skill: str,
-        within: str | None,
+        within: PresentCall,
         path: Sequence[str],
         args: Sequence[object],
         kwargs: Mapping[str, object],
     ) -> Future[Json]:
         names = dict(zip(("device", "skill", "method"), path, strict=True))
-        body = {"caller": skill, "within": within, **names, "args": list(args), "kwargs": dict(kwargs)}
+        inside = {"caller": skill, "within": within.id, "during": within.method}
+        body = {**inside, **names, "args": list(args), "kwargs": dict(kwargs)}
         return asyncio.run_coroutine_threadsafe(self._send(to_json(body)), self._loop)
 
     async def _send(self, body: Json) -> Json:

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from agent_core.models.entries import KEYS_FILE, read_keys
 from agent_core.skills.folders import GOES_ON, SkillFolders
-from agent_core.skills.home import PRESENT_CALL, HomeCaller
+from agent_core.skills.home import PRESENT_CALL, HomeCaller, PresentCall
 from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, holds_skills
 from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import SkillContext, SkillSink, attach
@@ -54,6 +54,10 @@ def sample_files(chosen: bool | Sequence[str]) -> list[Path]:
                 "there is no sample {name!r}", name=name, hint=f"The samples are {', '.join(samples)}."
             )
     return [samples[name] for name in names]
+
+
+OWN_INSTANCE: Final = "spoke"
+"""Instance that a call of this device names in place of a process of the hub."""
 
 
 class SkillHost:
@@ -339,7 +343,7 @@ class SkillHost:
             _log.warning("stopping %d calls that still run after %.0f s", self._running, grace_s)
 
     async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
-        PRESENT_CALL.set(call.id)
+        PRESENT_CALL.set(PresentCall(None if call.instance == OWN_INSTANCE else call.id, method))
         is_completed = method == "change_settings" and skill in self._runner.unavailable
         if is_completed:
             self.expect({*self.available, skill})  # its set-up may follow, and publish

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 import pytest
 
 from agent_core.skills import triggers
+from agent_core.skills.home import PresentCall
 from agent_core.skills.loader import LoadProblem, expose, instance_of, sentence_problems_of
 from agent_core.skills.results import to_json
 from agent_core.skills.runner import SkillRunner
@@ -147,7 +148,7 @@ class HostedSkill(Generic[_S]):
     def _answer(
         self,
         skill: str,
-        within: str | None,
+        within: PresentCall,
         path: Sequence[str],
         args: Sequence[object],
         kwargs: Mapping[str, object],

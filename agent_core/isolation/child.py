@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from agent_core.isolation import messages
 from agent_core.isolation.messages import Cancel, Failure, Heard, Invoke, Publication, Result, Start, Taken
 from agent_core.skills.execution import ProgressSink
-from agent_core.skills.home import PRESENT_CALL
+from agent_core.skills.home import PRESENT_CALL, PresentCall
 from agent_core.skills.loader import load_entry
 from agent_core.skills.results import to_json
 from agent_core.skills.runner import NotCancelled, SkillRunner
@@ -70,14 +70,14 @@ class _Home:
     def __call__(
         self,
         skill: str,
-        within: str | None,
+        within: PresentCall,
         path: Sequence[str],
         args: Sequence[object],
         kwargs: Mapping[str, object],
     ) -> Future[Json]:
         number, (args, kwargs) = next(self._ids), to_json([list(args), dict(kwargs)])
         answer = self._open[number] = Future()
-        call = None if within is None else int(within)
+        call = None if within.id is None else int(within.id)
         self._pipe.send(
             messages.HomeCall(
                 id=number, skill=skill, within=call, path=list(path), args=list(args), kwargs=dict(kwargs)
@@ -169,7 +169,7 @@ class _Calls:
 
     async def _run(self, call: Invoke) -> None:
         taken = self._taken[call.id] = asyncio.Event()
-        PRESENT_CALL.set(str(call.id))
+        PRESENT_CALL.set(PresentCall(str(call.id), call.method))
 
         async def progress(value: Json) -> None:
             taken.clear()

@@ -4,15 +4,30 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from contracts.wire import Json
 
-PRESENT_CALL: ContextVar[str | None] = ContextVar("present_call", default=None)
-"""Id of the call that runs; None in what runs by itself."""
+
+@dataclass(frozen=True)
+class PresentCall:
+    """The call that runs.
+
+    Attributes:
+        id: Of a call of the hub; None for one of this device, and in what runs by itself.
+        method: None in what runs by itself.
+    """
+
+    id: str | None = None
+    method: str | None = None
+
+
+NO_CALL: Final = PresentCall()
+PRESENT_CALL: ContextVar[PresentCall] = ContextVar("present_call", default=NO_CALL)
 
 HomeCaller = Callable[
-    [str, str | None, Sequence[str], Sequence[object], Mapping[str, object]], "Future[Json]"
+    [str, PresentCall, Sequence[str], Sequence[object], Mapping[str, object]], "Future[Json]"
 ]
 """Calls for a skill: its name, the call in which it does, device, skill and method, and the arguments."""
 

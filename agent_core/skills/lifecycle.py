@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_core import limits
 from agent_core.skills.availability import SkillUnavailable, folder_of, secrets_of, unavailable
-from agent_core.skills.home import PRESENT_CALL
+from agent_core.skills.home import NO_CALL, PRESENT_CALL
 from agent_core.skills.loader import LoadedSkill
 from agent_core.skills.skill import Skill, attach_tasks, tasks_of
 from agent_core.skills.skill_loop import OwnedTasks
@@ -140,7 +140,7 @@ class Lifecycle:
         Args:
             before: Why it could not be used the last time, which is not logged again.
         """
-        PRESENT_CALL.set(None)  # it may follow from a call that completed the settings
+        PRESENT_CALL.set(NO_CALL)  # it may follow from a call that completed the settings
         instance = skill.instance
         if not isinstance(instance, Skill):
             return None

@@ -9,7 +9,6 @@ from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.directory import RegisteredSkill
 from agent_core.search.targets import find_target
-from bus.rpc import CallRequest
 from contracts.answers.skills import CallResult
 from contracts.devices.registration import MethodFlags
 from contracts.devices.rpc import Actor
@@ -28,12 +27,14 @@ class SkillCallBody(Strict):
 
     Attributes:
         caller: The skill of the device that asks.
-        within: The call in which it is made; None for what runs by itself, on behalf of the device's owner.
+        within: The call of the hub in which it is made; without one it is made for the owner of the device.
+        during: The method that runs, where the device itself called it; None for what runs by itself.
         device: As in ``CallBody``.
     """
 
     caller: SkillName
     within: CallId | None = None
+    during: MethodName | None = None
     device: Annotated[str, Field(min_length=1, max_length=64)]
     skill: SkillName
     method: MethodName
@@ -69,7 +70,7 @@ async def call_for_skill(calls: DirectCalls, asking: Bearer, body: SkillCallBody
     call, origin = SkillCall(target, arguments, untrusted=True, has_read=True), Origin.of(asking.claims)
     try:
         _check_use(own, path)
-        _check(own, parent, target, depth=len(chain))
+        _check(own, parent.method if parent is not None else body.during, target, depth=len(chain))
     except CallError:
         calls.manager.note_refused(actor, call, origin=origin)
         raise
@@ -94,17 +95,17 @@ def _check_use(own: RegisteredSkill, path: str) -> None:
         raise CallError(ErrorCode.REFUSED, message, caller=own.name, path=path, hint=hint)
 
 
-def _check(own: RegisteredSkill, parent: CallRequest | None, target: Target, *, depth: int) -> None:
+def _check(own: RegisteredSkill, during: str | None, target: Target, *, depth: int) -> None:
     path, flags = f"{target.skill}.{target.method.name}", target.method.flags
-    if parent is not None:
+    if during is not None:
         # A method does no more through others than it declares, for by that it was allowed to run.
-        method = own.methods.get(parent.method)
+        method = own.methods.get(during)
         having = method.flags if method is not None else MethodFlags(read_only=True)
         more = having.read_only > flags.read_only, flags.destructive > having.destructive
         if any(more) or flags.open_world > having.open_world:
             message = "{caller} may not call {path}, which does more than {method} declares"
             hint = "Its author gives it the flags of what it calls."
-            values: dict[str, Any] = {"caller": own.name, "path": path, "method": parent.method}
+            values: dict[str, Any] = {"caller": own.name, "path": path, "method": during}
             raise CallError(ErrorCode.REFUSED, message, hint=hint, **values)
     if depth > limits.MOST_NESTED_CALLS:
         raise CallError(ErrorCode.REFUSED, "{caller} is called by too many skills in turn", caller=own.name)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
 
 from agent_core.finder import DirectoryCatalogue, SkillFinder
 from agent_core.search.catalogue import SkillCall
@@ -15,10 +14,7 @@ from contracts.devices.rpc import MAX_TTL_MS, Actor, Call
 from contracts.errors import CallError, ErrorCode, StillRunning
 from contracts.wire import Json
 from identity.ids import uuid7
-from spoke.skill_host import SkillHost
-
-_INSTANCE: Final = "spoke"
-"""Instance that a call names in place of a process of the hub."""
+from spoke.skill_host import OWN_INSTANCE, SkillHost
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,7 @@ class OwnCaller:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
         sent = Call(
             id=uuid7(),
-            instance=_INSTANCE,
+            instance=OWN_INSTANCE,
             epoch=self.epoch,
             issued_at=datetime.now(UTC),
             ttl_ms=MAX_TTL_MS,

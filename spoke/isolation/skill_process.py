@@ -31,7 +31,7 @@ from agent_core.isolation.messages import (
 from agent_core.skills.availability import unavailable
 from agent_core.skills.execution import ProgressSink
 from agent_core.skills.folders import Stamp, stamp_of
-from agent_core.skills.home import PRESENT_CALL, HomeCaller
+from agent_core.skills.home import NO_CALL, PRESENT_CALL, HomeCaller, PresentCall
 from agent_core.skills.loader import REQUIREMENTS, LoadedSkill, declared_skills
 from agent_core.skills.remote import remote_skill
 from agent_core.skills.results import to_json
@@ -109,7 +109,7 @@ class SkillProcess:
         self._names: frozenset[str] = frozenset()
         self._hears: frozenset[tuple[str, str]] = frozenset()
         self._calls: dict[int, _Inbox] = {}
-        self._within: dict[int, str | None] = {}
+        self._within: dict[int, PresentCall] = {}
         self._home_calls: set[asyncio.Task[None]] = set()
         self._ids = count()
         self._pid = 0
@@ -376,7 +376,7 @@ class SkillProcess:
             await self._send(messages.failure_of(call.id, ended))
             return
         try:
-            within = self._within[call.within] if call.within is not None else None
+            within = self._within[call.within] if call.within is not None else NO_CALL
             made = self._home(call.skill, within, call.path, call.args, call.kwargs)
             value = await asyncio.wrap_future(made)
             await self._send(Result(id=call.id, value=value))

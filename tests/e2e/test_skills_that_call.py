@@ -54,7 +54,7 @@ class ButtonSkill(Skill):
         """Press."""
         return await getattr(self._relay, what)(*(["pressed"] if what == "switch" else []))
 
-    @skill_method()
+    @skill_method(sentences={"en": ["touch the big button to {what}"]})
     def touch(self, what: str) -> str:
         """Touch; a plain method waits by itself."""
         return getattr(self._relay, what)(*(["touched"] if what == "switch" else []))
@@ -102,6 +102,12 @@ def test_a_skill_calls_another_device_with_the_rights_of_whom_it_runs_for(house:
     audited = house.json("audit", "RelaySkill", "--outcome", "result")
     chains = {(each["actor"].get("skill"), each["actor"].get("device")) for each in audited}
     assert chains == {("ButtonSkill", None), ("ButtonSkill", button.id)}
+
+    # Also where the device itself answers a sentence.
+    said = button.ask("/api/chat", {"message": "touch the big button to look"})
+    assert (said["mode"], said["answer"]) == ("sentence", "on")
+    said = button.ask("/api/chat", {"message": "touch the big button to burn"})
+    assert "does more than touch declares" in said["answer"]
 
     # No more than it declares, nothing that a person has to confirm, nothing undeclared.
     assert "does more than peek declares" in press("peek", "burn")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_core.skills.home import PRESENT_CALL, HomeCaller
+from agent_core.skills.home import PRESENT_CALL, HomeCaller, PresentCall
 from agent_core.skills.runner import SkillRunner
 from agent_core.skills.triggers import LocalSink
 from chat.tasks import happens, open_tasks
@@ -251,9 +251,9 @@ class Hall:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def __call__(self, skill: str, within: str | None, path: Any, args: Any, kwargs: Any) -> Future[Any]:
+    def __call__(self, skill: str, within: PresentCall, path: Any, args: Any, kwargs: Any) -> Future[Any]:
         answer = Future[Any]()
-        self.calls.append((skill, within, ".".join(path), list(args), dict(kwargs)))
+        self.calls.append((skill, within.id, ".".join(path), list(args), dict(kwargs)))
         if path[2] == "fail":
             answer.set_exception(CallError(ErrorCode.BUSY, "the bulb is busy"))
         else:
@@ -264,7 +264,7 @@ class Hall:
 async def test_it_calls_other_skills_with_the_rights_of_its_own_call(pump: Path) -> None:
     hall = Hall()
     async with running(pump, RecordingSink(), home=hall) as (_, runner):
-        PRESENT_CALL.set("call of anna")
+        PRESENT_CALL.set(PresentCall("call of anna", "ring"))
         assert await runner.run("PumpSkill", "ring") == "on"
         with pytest.raises(CallError, match="the bulb is busy"):
             await runner.run("PumpSkill", "ring_plainly")

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from agent_core.skills.availability import SkillUnavailable, shown_reason, unavailable
-from agent_core.skills.home import PRESENT_CALL
+from agent_core.skills.home import PRESENT_CALL, PresentCall
 from agent_core.skills.runner import RunnerSettings, SkillRunner
 from agent_core.skills.skill import Skill
 from contracts.errors import CallError
@@ -111,7 +111,7 @@ async def test_a_task_that_fails_is_shown_and_starts_again_and_ends_with_the_ski
             async def begin(self) -> None:
                 self.task(self._tell)
             async def _tell(self) -> None:
-                self.emit("within", PRESENT_CALL.get())
+                self.emit("within", PRESENT_CALL.get().id)
     """))  # fmt: skip
     seen: list[str] = []
     runner = SkillRunner(load().skills, settings=QUICK)
@@ -124,7 +124,7 @@ async def test_a_task_that_fails_is_shown_and_starts_again_and_ends_with_the_ski
         assert await runner.run("PlantsSkill", "level") >= 1, "its methods work"
         await until(lambda: not runner.life.reasons)
         assert await runner.run("PlantsSkill", "level") == 3
-        PRESENT_CALL.set("a call, whose rights end with it")
+        PRESENT_CALL.set(PresentCall("a call, whose rights end with it"))
         await runner.run("PlantsSkill", "begin")
         await until(lambda: sink.events)
     assert [(name, payload) for _, name, payload in sink.events] == [("within", None), ("ended", None)]
