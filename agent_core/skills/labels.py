@@ -110,9 +110,11 @@ COMMON: Final[DeclaredLabels] = {
         # Arguments and states
         "action": "Aktion",
         "area": "Raum",
+        "arguments": "Angaben",
         "battery": "Batterie",
         "brightness": "Helligkeit",
         "by": "Um",
+        "call": "Aufruf",
         "category": "Art",
         "color": "Farbe",
         "colour": "Farbe",
