@@ -141,7 +141,9 @@ async def list_labels(registry: Registry, asking: Bearer) -> list[SkillLabels]:
     What does not fit into 2 MiB is left out.
     """
     room, found = limits.ALL_METHODS_BYTES, list[SkillLabels]()
-    for entry in registry.directory.seen_by(asking.user.id).entries():
+    directory = registry.directory.seen_by(asking.user.id)
+    entries: list[DeviceEntry] = [directory.hub, *directory.entries()]
+    for entry in entries:
         for skill in entry.skills.values():
             if labels := skill.registration.labels:
                 found.append(SkillLabels(device=entry.id, skill=skill.name, labels=labels))

@@ -60,13 +60,15 @@ class Sentences:
             groups.setdefault((source, skill), []).append(text)
         made = [
             SentencesOfSkill(
-                device=entry.names[0] if (entry := directory.get(source)) is not None else "",
+                device=entry.names[0] if entry is not None else "",
                 area=next(iter(entry.places), "") if entry is not None else "",
                 skill=skill,
-                labels=entry.skills[skill].registration.labels if entry and skill in entry.skills else {},
+                labels=own.registration.labels if own is not None else {},
                 sentences=texts,
             )
             for (source, skill), texts in groups.items()
+            for entry in (directory.get(source),)
+            for own in ((entry or directory.hub).skills.get(skill),)
         ]
         return sorted(made, key=lambda each: (each.area, each.device, each.skill))
 
