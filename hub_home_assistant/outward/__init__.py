@@ -82,6 +82,7 @@ async def open_outward(
         )
         parts = HubParts(registry, ask, events, publishing)
         publishing.extend, publishing.url = parts.extend, registry.settings.url
+        publishing.language = settings.household.language
         commands = Commands(registry, manager, publishing)
         outward.publishing, outward.parts = publishing, parts
         for sample in feed.known(topics.STATE.filter()):

@@ -61,6 +61,7 @@ class Publishing:
     tasks: asyncio.TaskGroup
     extend: Callable[[Announcement], None] = lambda _: None
     url: str | None = None
+    language: str = "en"
     status: str = ""
     commands: dict[str, Command | Handler] = field(default_factory=dict)
 
@@ -87,7 +88,7 @@ class Publishing:
         for skill in entry.skills.values():
             place = (entry.id, skill.name)
             try:
-                found = list(entities_of(skill, self._values[place], self._events[place]))
+                found = list(entities_of(skill, self._values[place], self._events[place], self.language))
             except Exception:  # noqa: BLE001  whatever a device registers, it must not end the others
                 _log.exception("%s of %s cannot be shown in Home Assistant", skill.name, entry.id)
                 continue

@@ -7,11 +7,12 @@ event. A pair of methods has that of the first.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from agent_core.search.directory import RegisteredSkill
 from agent_core.sentences.kinds import OPENING
+from agent_core.skills.labels import Labels, as_words
 from contracts.devices.presence import State
 from contracts.devices.registration import Appearance, Component, Method
 from contracts.wire import Json
@@ -118,6 +119,7 @@ class Entity:
         appearance: With all that is known; ``component`` is never None.
         calls: The methods that it calls, by the field of the appearance that names them, or ``press``.
         values: By the field of the appearance that names the property, what it shows at present.
+        labels: What people call the skill and its members.
     """
 
     skill: str
@@ -125,6 +127,7 @@ class Entity:
     appearance: Appearance
     calls: Mapping[str, Method]
     values: Mapping[str, Json]
+    labels: Labels = field(default_factory=lambda: Labels({}, "en"), compare=False)
 
     @property
     def value(self) -> Json:
@@ -144,12 +147,16 @@ class Entity:
         if self.appearance.name is not None:
             return self.appearance.name
         is_whole = self.component in ("climate", "cover", "fan", "lock")
-        what = (
-            ""
-            if is_whole or self.name in ("turn_on", "switch_on")
-            else _words(self.name.removeprefix(SETTER))
-        )
-        return f"{_words(self.skill.removesuffix('Skill'))} {what.lower()}".strip()
+        skill = self._called(self.skill.removesuffix("Skill"), self.skill)
+        if is_whole or self.name in ("turn_on", "switch_on"):
+            return skill
+        usual = self.name.removeprefix(SETTER)
+        what = self._called(usual, usual)
+        return f"{skill} {what.lower() if what == _words(usual) else what}"
+
+    def _called(self, usual: str, name: str) -> str:
+        label = self.labels(name)
+        return _words(usual) if label == as_words(name) else label
 
     @property
     def opening(self) -> frozenset[str]:
@@ -193,13 +200,14 @@ def parameter(method: Method) -> tuple[str, dict[str, Any]] | None:
 
 
 def entities_of(
-    skill: RegisteredSkill, states: Mapping[str, State | None], events: set[str]
+    skill: RegisteredSkill, states: Mapping[str, State | None], events: set[str], language: str = "en"
 ) -> Iterator[Entity]:
     """Iterate over the entities of a skill. A method that needs a confirmation is in none of them.
 
     Args:
         states: What the skill publishes, by property; None where that was taken back.
         events: Names of events that it was heard to emit.
+        language: Of their names.
     """
     shown = {name: state for name, state in states.items() if state is not None}
     methods = {name: each for name, each in skill.methods.items() if not each.flags.confirm}
@@ -220,7 +228,7 @@ def entities_of(
             appearance = appearance.model_copy(update=declared[name].model_dump(exclude_none=True))
         made = _entity(skill.name, name, appearance, methods, shown)
         if made is not None:
-            yield made
+            yield replace(made, labels=Labels(skill.registration.labels, language))
 
 
 def _named(appearance: Appearance) -> set[str]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from pydantic import Field, ValidationError
@@ -164,6 +164,27 @@ def test_methods_and_states_that_belong_together_are_one_entity(
             continue
         with pytest.raises(InvalidMessage):
             read_command(command, payload)
+
+
+def test_names_are_in_the_language_of_the_household() -> None:
+    class CornerLampSkill(Skill):
+        """A lamp."""
+
+        labels: ClassVar = {"de": {"CornerLampSkill": "Ecklampe", "blink": "Blinken"}}
+
+        def blink(self) -> None:
+            """Blink."""
+
+        def set_speed(self, percent: int) -> None:
+            """Set it."""
+
+        def wave(self) -> None:
+            """Wave."""
+
+    found = entities_of(registered(CornerLampSkill()), {}, set(), "de")
+    assert [each.label for each in found] == ["Ecklampe Blinken", "Ecklampe Geschwindigkeit", "Ecklampe wave"]
+    english = entities_of(registered(CornerLampSkill()), {}, set())
+    assert [each.label for each in english] == ["Corner lamp blink", "Corner lamp speed", "Corner lamp wave"]
 
 
 def test_a_thermostat_in_fahrenheit_has_its_bounds() -> None:
