@@ -82,6 +82,11 @@ test-web: $(AXE)  ## The web UI in a browser (Debian: chromium); pictures go to 
 test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: see .ci/run)
 	@$(PYTEST) $(WORKERS) -m voice tests/voice
 
+ON_POSTGRESQL := tests/hub_registry tests/hub_live \
+	$(addprefix tests/hub_agent/test_,record.py long_conversations.py replaced_turns.py search.py events.py audit.py traces.py)
+test-postgresql: $(DEV)  ## Stores, record, access and live home with PostgreSQL (Debian: postgresql)
+	@STRAWBERRY_TEST_DATABASE=postgresql $(PYTEST) $(WORKERS) -m "not slow" $(ON_POSTGRESQL)
+
 test-tray: $(EXTRAS)  ## The desktop program on a virtual screen (Debian: see .ci/run)
 	@$(PYTEST) 2 -m tray tests/tray
 
@@ -103,7 +108,7 @@ lint: $(EXTRAS)  ## Format, lint, types, layers; the sandbox's TypeScript too
 	$(BIN)/lint-imports
 	cd sandbox_host/deno && $(DENO) fmt --check && $(DENO) lint && $(DENO) check *.ts
 
-check: lint test test-slow test-web test-voice test-tray test-home-assistant  ## What the gate runs
+check: lint test test-slow test-postgresql test-web test-voice test-tray test-home-assistant  ## What the gate runs
 
 generated: $(DEV)  ## Write the files that are made of the operations
 	@$(BIN)/python -m tests.generated
@@ -127,4 +132,4 @@ format: $(DEV)  ## Put the code into the one format
 clean:  ## Remove .venv and all caches
 	rm -rf $(VENV) $(HOME_ASSISTANT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run test test-slow test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check generated bench soak dist image-test format clean
+.PHONY: help setup run test test-slow test-postgresql test-web test-voice test-tray test-home-assistant test-all chaos fuzz lint check generated bench soak dist image-test format clean

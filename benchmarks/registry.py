@@ -35,9 +35,10 @@ _ALIVE_S: Final = 10
 @asynccontextmanager
 async def _hub(directory: Path, bus: Bus, spokes: list[Spoke]) -> AsyncIterator[tuple[Registry, Link]]:
     """Run a hub that knows these spokes, and a link for them."""
-    settings = RegistrySettings(database=directory / "hub.db")
+    database = directory / "hub.db"
+    settings = RegistrySettings(database=database)
     key = KeyPair.generate()
-    await enrol(settings.database, spokes)
+    await enrol(database, spokes)
     async with open_registry(settings, key=key) as registry:
         presence = HubPresence(Seal(registry.hub_id, key), instance="main")
         async with (

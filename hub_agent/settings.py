@@ -365,11 +365,15 @@ class HubSettings(_Settings):
     discovery: Literal["entity", "device"] = "entity"
     notifications: NotificationSettings = NotificationSettings()
     wyoming: WyomingSettings | None = None
+    database_url: SecretStr | None = None
 
     @property
     def directory(self) -> Path:
         return self.home / "hub"
 
     @property
-    def database(self) -> Path:
-        return self.directory / "hub.db"
+    def database(self) -> Path | str:
+        """Return where the database is; see `hub_registry.storage.store.Place`."""
+        return (
+            self.directory / "hub.db" if self.database_url is None else self.database_url.get_secret_value()
+        )

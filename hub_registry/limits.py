@@ -86,6 +86,8 @@ MAX_RESTORED_VALUE_BYTES: Final = 64 * 1024 * 1024
 MOST_NAMED: Final = 10_000
 DATABASE_BUSY_MS: Final = 10_000
 """Several hub processes share one database; a batch of one may keep the others waiting."""
+DATABASE_CONNECT_S: Final = 10
+MAX_DATABASE_REASON: Final = 300
 LEAST_DATABASE_BYTES: Final = 64 * 1024
 """With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""
 

@@ -174,6 +174,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         ConfigError: If the database cannot be used.
     """
     async with open_store(settings.database) as store:
+        await store.claim()
         accounts = Accounts(store)
         hub_id = await accounts.hub_id()
         authority = TokenAuthority(store, hub_id=hub_id, key=key)

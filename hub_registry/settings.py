@@ -85,7 +85,7 @@ class RegistrySettings(_Settings):
     """Settings of the registry.
 
     Attributes:
-        database: SQLite file, made owner-only.
+        database: SQLite file, made owner-only, or the URL of a PostgreSQL database.
         instance: The stable name of this hub process.
         brokers: Addresses under which spokes reach the broker, as the answer to joining lists them.
         topic_prefix: Prefix of every topic of the bus.
@@ -102,7 +102,7 @@ class RegistrySettings(_Settings):
         hash_cost: Of passwords.
     """
 
-    database: Path
+    database: Path | str = Field(repr=False)
     instance: InstanceName = "main"
     brokers: tuple[str, ...] = ()
     topic_prefix: str = ""

@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
@@ -57,7 +58,7 @@ from hub_registry.access.hub_key import load_hub_key
 from hub_registry.http.devices import device_answer
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
-from hub_registry.storage.store import HEAD
+from hub_registry.storage.schema import HEAD
 from hub_registry.storage.tables import now
 from hub_server import limits
 from hub_server.help_skill import HelpSkill
@@ -147,7 +148,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         # Before anything else: a second hub must not touch the first one's files.
         listener = stack.enter_context(listen(settings.http.host, settings.http.port, purpose="HTTP"))
         lan = stack.enter_context(_lan(settings.http.lan))
-        key = load_hub_key(settings.directory)
+        key = load_hub_key(settings.directory, settings.database)
         registry = await stack.enter_async_context(open_registry(_registry_settings(settings, lan), key=key))
         await provide_token(settings.directory, registry)
         trail = AuditTrail(registry.store, keep_days=settings.audit.keep_days)
@@ -436,7 +437,11 @@ def _about(
     """Return what is known of this process without looking closer."""
     import psutil
 
-    files = (settings.database, settings.database.with_name(f"{settings.database.name}-wal"))
+    database = settings.database
+    size = None
+    if isinstance(database, Path):
+        files = (database, database.with_name(f"{database.name}-wal"))
+        size = sum(int(each.stat().st_size) for each in files if each.exists())
     opened: Pool | None = pool.opened
     return HubState(
         **vars(health()),
@@ -445,9 +450,7 @@ def _about(
         home=str(settings.home),
         started_at=started_at,
         memory_mb=round(psutil.Process().memory_info().rss / 1024**2),
-        database=DatabaseState(
-            bytes=sum(int(each.stat().st_size) for each in files if each.exists()), revision=HEAD
-        ),
+        database=DatabaseState(bytes=size, revision=HEAD),
         sandbox=opened.state() if opened is not None else None,
     )
 

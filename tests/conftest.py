@@ -13,7 +13,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from sandbox_host import install
-from tests import forkserver, reused
+from tests import forkserver, postgresql, reused
 from tests.brokers import KINDS, Bus, open_bus
 from tests.model_server import ScriptedModel
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
@@ -27,6 +27,9 @@ _OF_ITSELF = ("web", "voice", "tray", "home_assistant")
 """Folders with a step of the gate of their own; ``OF_ITSELF`` in the Makefile."""
 
 
+_ON_POSTGRESQL = os.environ.get("STRAWBERRY_TEST_DATABASE") == "postgresql"
+
+
 def pytest_configure() -> None:
     """Spare the workers what the product would do again and again in them."""
     # Under nohup, or in the background of a script, they are ignored, and would be in all that tests start.
@@ -34,6 +37,8 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     forkserver.install()
     reused.install()
+    if _ON_POSTGRESQL:
+        postgresql.use()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in _OF_ITSELF:
             if tests / name in item.path.parents:
                 item.add_marker(name)
+        if _ON_POSTGRESQL and item.get_closest_marker("sqlite") is not None:
+            item.add_marker(pytest.mark.skip("it looks into the file"))
 
 
 def pytest_collection_finish() -> None:

@@ -21,8 +21,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from agent_core.skills import loader
 from agent_core.skills.schema import MethodSchema, method_schema
 from agent_core.skills.skill import MethodOptions
-from hub_registry.storage import store
-from hub_registry.storage.store import open_store
+from hub_registry.storage import sqlite
 from identity.files import write_private
 
 
@@ -53,24 +52,23 @@ def _share_statements() -> None:
 def _spare_the_disk() -> None:
     """Write without waiting for the disk: what a killed process wrote is there all the same."""
     vars(os)["fsync"] = lambda _: None
-    prepare = vars(store)["_prepare"]
+    prepare = vars(sqlite)["_prepare"]
 
     def prepare_without(connection: Any, record: object) -> None:
         prepare(connection, record)
         connection.execute("PRAGMA synchronous=OFF")
 
-    vars(store)["_prepare"] = prepare_without
+    vars(sqlite)["_prepare"] = prepare_without
 
 
-async def put_database(path: Path) -> None:
+async def put_database(path: Path | str) -> None:
     """Make the empty database of a new hub, unless there is one."""
-    if path.exists():
+    if isinstance(path, str) or path.exists():
         return
     if _empty_database:
         write_private(path, _empty_database[0])
         return
-    async with open_store(path):
-        pass
+    sqlite.SQLite(path).engine.dispose()
     _empty_database.append(path.read_bytes())
 
 

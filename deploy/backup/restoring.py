@@ -17,6 +17,8 @@ from contracts.errors import ConfigError
 from deploy.backup.contents import ASIDE, Rules, units
 from deploy.backup.reading import staged_files
 from deploy.directory import STAGE, Home
+from deploy.settings.settings import read_database
+from hub_registry.storage.copying import copy_rows
 from hub_registry.storage.restoring import settle
 from identity.files import is_held, make_private_directory, write_private
 
@@ -68,6 +70,10 @@ def complete(home: Home) -> Path | None:
         write_private(home.restore_plan, json.dumps(decided).encode())
     for unit in list(units(files)):
         _move(files / unit, home.directory / unit)
+    restored = home.hub / "hub.db"
+    if isinstance(place := read_database(home), str) and restored.exists():
+        copy_rows(restored, place)
+        restored.unlink()
     # First: a plan whose files are gone could not be completed.
     home.restore_plan.unlink()
     shutil.rmtree(home.directory / STAGE)
@@ -88,6 +94,10 @@ def discard(home: Home) -> None:
 def _settle(home: Home, files: Path, revoke: Collection[str]) -> None:
     """Keep revoked tokens revoked, over HTTP and at the embedded broker."""
     old = home.hub / "hub.db"
+    if isinstance(place := read_database(home), str):
+        # It says who may log in, and is kept aside as a file.
+        old.unlink(missing_ok=True)
+        copy_rows(place, old)
     try:
         settled = settle(files / "hub" / "hub.db", replaced=old if old.exists() else None, revoke=revoke)
     except sqlite3.Error as error:

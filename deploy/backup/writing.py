@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final, cast
 
 from pydantic import SecretStr
@@ -16,7 +16,9 @@ from contracts.errors import ConfigError
 from contracts.wire import rfc3339
 from deploy.backup.contents import IN_PARTS, Found, find_files, temporary_directory
 from deploy.directory import Home
+from deploy.settings.settings import read_database
 from hub_registry.access.hub_key import load_hub_key
+from hub_registry.storage.copying import copy_rows
 from hub_registry.storage.restoring import copy_database, inspect
 from identity.age import AgeWriter
 
@@ -67,10 +69,18 @@ def write_backup(
         raise ConfigError(
             f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
         )
-    load_hub_key(home.hub)  # a backup without it could not be restored
+    place = read_database(home)
+    load_hub_key(home.hub, place)  # a backup without it could not be restored
     with temporary_directory(home) as copies:
         found = (_copied(file, copies) for file in find_files(home, captures=captures))
         files = [file for file in found if file is not None]
+        if isinstance(place, str):
+            # A file of SQLite, too: it restores anywhere, and a dump of strangers would be a program.
+            copy = copies / "hub__hub.db"
+            copy.unlink(missing_ok=True)
+            copy_rows(place, copy)
+            files = [file for file in files if file.path != copy]
+            files.append(Found(copy, PurePosixPath("hub/hub.db"), copy.stat().st_size))
         encrypted = AgeWriter(target, passphrase)
         # Neither a name nor a time of this machine in its header.
         sink = cast("BinaryIO", encrypted)

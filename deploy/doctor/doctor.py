@@ -27,7 +27,13 @@ from deploy.doctor.checks import (
 from deploy.doctor.voice_checks import check_voice
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
-from deploy.settings.settings import check_settings, read_embeddings, read_household, read_models
+from deploy.settings.settings import (
+    check_settings,
+    read_database,
+    read_embeddings,
+    read_household,
+    read_models,
+)
 
 if TYPE_CHECKING:
     from contracts.answers.system import LinkHealth
@@ -99,7 +105,7 @@ def _key(home: Home) -> Check:
     from hub_registry.access.hub_key import load_hub_key
 
     try:
-        key = load_hub_key(home.hub)
+        key = load_hub_key(home.hub, read_database(home))
     except StrawberryError as error:
         return Check("hub key", ok=False, detail=error.message, hint=error.hint)
     return Check("hub key", ok=True, detail=key.kid)

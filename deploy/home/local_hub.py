@@ -19,6 +19,7 @@ from deploy.home.running import Reporter, Restart
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
 from deploy.settings.settings import (
+    DatabaseTable,
     HomeAssistantTable,
     read_embeddings,
     read_gateway,
@@ -117,6 +118,7 @@ async def enter_hub(
         discovery=(read_table(home, "home_assistant", HomeAssistantTable) or HomeAssistantTable()).discovery,
         notifications=_notifications(home),
         wyoming=read_table(home, "wyoming", WyomingSettings),
+        database_url=table.url if (table := read_table(home, "database", DatabaseTable)) else None,
     )
     tasks = await stack.enter_async_context(open_tasks())
     without = "sentences and 'strawberry call' work without it"

@@ -1,10 +1,19 @@
 """What the user set in ``strawberry.toml`` and ``.env``."""
 
 import os
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import tzlocal
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from agent_core.models.entries import (
     SETTINGS_FILE,
@@ -178,6 +187,12 @@ class BrokerTable(LoginTable):
         return self
 
 
+class DatabaseTable(_SettingsTable):
+    """``[database]``: the PostgreSQL database of the hub, ``postgresql://user@host/name``."""
+
+    url: SecretStr
+
+
 _OF_A_SPOKE: Final[dict[str, type[BaseModel]]] = {
     "household": _HouseholdTable,
     "turns": _TurnsTable,
@@ -190,6 +205,7 @@ _OF_A_HUB: Final[dict[str, type[BaseModel] | str]] = {
     "lan": LanTable,
     "embeddings": EmbeddingsTable,
     "broker": BrokerTable,
+    "database": DatabaseTable,
     "home_broker": HomeBrokerTable,
     "protobuf": "ProtobufSettings",
     "captures": "CaptureSettings",
@@ -213,6 +229,16 @@ def read_models(home: Home) -> Models:
     """
     keys = read_keys(home.directory, os.environ)
     return choose(read_entries(home.directory), keys, home=home.directory)
+
+
+def read_database(home: Home) -> Path | str:
+    """Return where the hub's database is: its SQLite file, or the URL of a PostgreSQL database.
+
+    Raises:
+        ConfigError: If ``strawberry.toml`` cannot be used.
+    """
+    table = read_table(home, "database", DatabaseTable)
+    return home.hub / "hub.db" if table is None else table.url.get_secret_value()
 
 
 def read_household(home: Home) -> Household:

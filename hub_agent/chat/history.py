@@ -6,17 +6,16 @@ exchanges are left out, and the model and the person see how many.
 """
 
 import asyncio
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
-from sqlalchemy import and_, func, or_, text
+from sqlalchemy import String, TextualSelect, and_, bindparam, func, or_, text
 from sqlmodel import Session, col, select
 
 from agent_core.conversation import is_skilled, is_untrusted, messages_of
@@ -35,6 +34,7 @@ from hub_agent.chat.record import record_of
 from hub_agent.tables import SummaryRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, readable
+from hub_registry.storage.words import WordSearch, word_search
 
 _log = logging.getLogger(__name__)
 
@@ -169,20 +169,21 @@ class Histories:
                 what was said through it is found.
             device: Id of the device whose token asks, where one does; likewise.
         """
-        words = " OR ".join(f'"{word}"' for word in query_words(query))
+        words = query_words(query)
         near = await self._near(user, query, limit)
 
         def work(session: Session) -> list[FoundTurn]:
             asking = session.get(TurnRow, (user, turn)) if turn is not None else None
+            by = word_search(session)
             values = {
-                "words": words,
+                "words": by.any_of(words),
                 "user": user,
                 "through": asking.through if asking is not None else None,
                 "device": device,
-                "rows": json.dumps(near.rows if near is not None else ()),
+                "rows": list(near.rows) if near is not None else [],
             }
             run = session.connection().execute
-            by_words = run(_BY_WORDS, values).all() if words else ()
+            by_words = run(_by_words(by), values).all() if words else ()
             ranked = [(row, score / by_words[0][1]) for row, score, *_ in by_words]
             found = {row: FoundTurn(*each) for row, _, *each in by_words}
             if near is not None:
@@ -295,26 +296,34 @@ _READABLE: Final = f"""
     AND (:through IS NULL OR turn.through = :through)
     AND (:device IS NULL OR (turn.device = :device AND turn.through IS NOT NULL))
 """
-_BY_WORDS: Final = text(
-    f"""
-    SELECT turn.rowid, rank, turn.conversation, turn.at, snippet(turn_words, 0, '', '', '…', 40),
-        coalesce(snippet(turn_words, 1, '', '', '…', 60), ''), turn.untrusted OR turn.origin != 'person'
-    FROM turn_words JOIN turn ON turn.rowid = turn_words.rowid
-    WHERE turn_words MATCH :words AND {_READABLE}
-    ORDER BY rank LIMIT 50
-    """  # noqa: S608  all of it stands here
-).columns(at=Moment())
-_BY_ROW: Final = text(
-    f"""
+_OF_READER: Final = (bindparam("through", type_=String), bindparam("device", type_=String))
+
+
+@cache
+def _by_words(by: WordSearch) -> TextualSelect:
+    query = f"""
+    SELECT turn.rowid, {by.rank} AS fit, turn.conversation, turn.at, {by.question}, {by.answer},
+        turn.untrusted OR turn.origin != 'person'
+    FROM {by.source} WHERE {by.matches} AND {_READABLE} ORDER BY fit LIMIT 50
+    """  # noqa: S608  constants
+    return text(query).bindparams(*_OF_READER).columns(at=Moment())
+
+
+_BY_ROW: Final = (
+    text(
+        f"""
     SELECT turn.rowid, turn.conversation, turn.at, substr(turn.question, 1, 240),
         substr(coalesce(turn.answer, ''), 1, 360), turn.untrusted OR turn.origin != 'person'
-    FROM turn WHERE turn.rowid IN (SELECT value FROM json_each(:rows)) AND {_READABLE}
-    """  # noqa: S608
-).columns(at=Moment())
+    FROM turn WHERE turn.rowid IN :rows AND {_READABLE}
+    """  # noqa: S608  all of it stands here
+    )
+    .bindparams(bindparam("rows", expanding=True), *_OF_READER)
+    .columns(at=Moment())
+)
 _TEXTS: Final = text(
     f"""
     SELECT turn.rowid, turn.user,
-        substr(turn.question, 1, 500) || char(10) || substr(coalesce(turn.answer, ''), 1, 500)
+        substr(turn.question, 1, 500) || '\n' || substr(coalesce(turn.answer, ''), 1, 500)
     FROM turn WHERE {_CURRENT} ORDER BY turn.rowid DESC LIMIT {limits.SEARCHED_BY_MEANING}
     """  # noqa: S608
 )

@@ -8,7 +8,6 @@ What a device hands in is recorded as its word, not as what a person asked here.
 """
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, cast
 from weakref import WeakValueDictionary
 
-from sqlalchemy import ColumnElement, and_, func, or_, text
+from sqlalchemy import ColumnElement, and_, bindparam, func, or_, text
 from sqlmodel import Session, col, delete, select, update
 
 from chat.service import unknown_conversation
@@ -45,6 +44,7 @@ from hub_agent.chat.traces import trace_row, traces_of
 from hub_agent.tables import ConversationRow, SummaryRow, TraceRow, TurnRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, now, readable
+from hub_registry.storage.words import WordSearch, word_search
 
 _TOMBSTONE_AGE: Final = timedelta(days=1)
 """A late request is at most as late as the longest stream, 15 minutes, and clocks may be wrong."""
@@ -270,17 +270,18 @@ class ConversationRecord:
             )
             if through is not None:
                 parts = select(TurnRow.conversation).where(TurnRow.user == user, TurnRow.through == through)
-                # Beside a minimum, SQLite gives the other columns of the very row that has it.
+                place = func.row_number().over(
+                    partition_by=col(TurnRow.conversation), order_by=(col(TurnRow.at), col(TurnRow.turn))
+                )
                 firsts = (
-                    select(TurnRow.conversation, TurnRow.through, func.min(TurnRow.at))
+                    select(TurnRow.conversation, TurnRow.through, place.label("place"))
                     .where(TurnRow.user == user, col(TurnRow.conversation).in_(parts))
-                    .group_by(col(TurnRow.conversation))
                     .subquery()
                 )
-                begun = select(firsts.c.conversation).where(firsts.c.through == through)
+                begun = select(firsts.c.conversation).where(firsts.c.through == through, firsts.c.place == 1)
                 query = query.where(col(TurnRow.conversation).in_(begun))
             if words:
-                query = query.where(_having(words, user, near))
+                query = query.where(_having(word_search(session), words, user, near))
 
             rows = session.exec(query).all()
             ids = [id_ for id_, _ in rows if id_ is not None]
@@ -447,21 +448,22 @@ def record_of(row: TurnRow) -> TurnRecord:
     return TurnRecord.model_validate(cast("object", row), from_attributes=True)
 
 
-def _having(words: str, user: str, near: Sequence[int]) -> ColumnElement[bool]:
+def _having(by: WordSearch, words: str, user: str, near: Sequence[int]) -> ColumnElement[bool]:
     """Return the condition that all words were said in one turn, or its title has them, or a turn is near."""
     of = col(TurnRow.conversation)
     titled = select(ConversationRow.conversation).where(
         ConversationRow.user == user, col(ConversationRow.title).icontains(words, autoescape=True)
     )
-    if not (begun := " ".join(f'"{word}"*' for word in re.findall(r"\w+", words))):
+    if not (begun := re.findall(r"\w+", words)):
         return of.in_(titled)
     rows = text(
-        "(turn.rowid IN (SELECT rowid FROM turn_words WHERE turn_words MATCH :begun)"
-        " OR turn.rowid IN (SELECT value FROM json_each(:near)))"
+        f"(turn.rowid IN (SELECT turn.rowid FROM {by.source} WHERE {by.matches}) OR turn.rowid IN :near)"  # noqa: S608
     )
     said = select(TurnRow.conversation).where(
         TurnRow.user == user,
         col(TurnRow.replaced_by).is_(None),
-        rows.bindparams(begun=begun, near=json.dumps(near)),
+        rows.bindparams(
+            bindparam("near", list(near), expanding=True), bindparam("words", by.all_begun(begun))
+        ),
     )
     return or_(of.in_(said), of.in_(titled))

@@ -12,42 +12,62 @@ _LOOK_S, _WAIT_S = 0.05, 1.0
 """Another process that starts with the same new home makes the database right after the key."""
 
 
-def load_hub_key(directory: Path) -> KeyPair:
+def load_hub_key(directory: Path, place: Path | str | None = None) -> KeyPair:
     """Return the key of the hub with this directory; create it only where there is no database yet.
 
     With another key the hub would be a stranger to all its devices, and with another database it would know
     neither devices nor people.
 
+    Args:
+        place: The database, where it is not in the directory.
+
     Raises:
         ConfigError: If the key cannot be read, or one of key and database is missing.
     """
-    path, database = directory / "key.pem", directory / "hub.db"
-    if database.exists() and not path.exists():
+    path, database = directory / "key.pem", place or directory / "hub.db"
+    if _is_there(database) and not path.exists():
         raise ConfigError(
             "{path} is missing: it is the identity of the hub whose database is {database}",
             path=path,
-            database=database,
+            database=_shown(database),
             hint="Restore it from a backup. To start with an empty home, where every device joins again, "
             "move the database away too.",
         )
     until = time.monotonic() + _WAIT_S
-    while path.exists() and _is_empty(database):
+    while path.exists() and is_empty(database):
         if time.monotonic() > until:
             raise ConfigError(
                 "the database {database} is missing or empty, but the key of its hub exists",
-                database=database,
+                database=_shown(database),
                 path=path,
-                hint="Restore a backup: 'strawberry restore FILE --replace'. To start with an empty home, "
-                "where every device joins again, move {path} and what is left of the database away.",
+                hint="Restore a backup: 'strawberry restore FILE --replace', or copy the database with "
+                "'strawberry database copy'. To start with an empty home, where every device joins again, "
+                "move {path} and what is left of the database away.",
             )
         time.sleep(_LOOK_S)
     return KeyPair.load_or_create(path)
 
 
-def _is_empty(database: Path) -> bool:
+def _is_there(database: Path | str) -> bool:
+    return database.exists() if isinstance(database, Path) else not is_empty(database)
+
+
+def is_empty(database: Path | str) -> bool:
     """Return whether a database has no tables; what else is wrong with it, the store reports."""
+    if isinstance(database, str):
+        from hub_registry.storage.postgresql import is_empty
+
+        return is_empty(database)
     try:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
     except sqlite3.Error:
         return not database.exists()
+
+
+def _shown(database: Path | str) -> Path | str:
+    if isinstance(database, Path):
+        return database
+    from hub_registry.storage.postgresql import parsed, shown
+
+    return shown(parsed(database))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from contracts.errors import ConfigError, NotFound
 from contracts.wire import rfc3339
 from hub_registry import limits
-from hub_registry.storage.store import HEAD
+from hub_registry.storage.schema import HEAD
 from hub_registry.storage.tables import now
 
 _LATEST: Final = {

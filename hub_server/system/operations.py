@@ -38,9 +38,9 @@ _NAMES: Final = {number: name for name, number in _LEVELS.items()}
 
 
 class DatabaseState(Part):
-    """The size of the database, and the revision of its schema."""
+    """The size of the database, None where it is on a server, and the revision of its schema."""
 
-    bytes: int
+    bytes: int | None
     revision: str
 
 

@@ -128,7 +128,7 @@ def _stores(found: SystemState) -> None:
                 text("Processes"): text("{n} of {most}", n=pool.processes, most=pool.most) if pool else "",
                 text("Programs"): str(pool.busy) if pool else "",
                 text("Waiting"): str(pool.waiting or "") if pool else "",
-                text("Database"): size(database.bytes),
+                text("Database"): "PostgreSQL" if database.bytes is None else size(database.bytes),
                 text("Revision"): database.revision,
             }
         )

@@ -58,6 +58,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@pytest.mark.sqlite
 @pytest.mark.slow
 async def test_on_a_full_disk_sentences_go_on_and_its_owner_is_told_once(
     disk: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch

@@ -587,6 +587,7 @@ async def test_every_field_of_the_contract_survives_a_restart(tmp_path, mosquitt
         assert registry.directory.get("tv").skills["MediaSkill"].registration == FULL
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     ("change", "has_skills"),
     [

@@ -298,6 +298,7 @@ async def test_a_program_cannot_log_out_nor_act_as_a_person(client):
         await client("DELETE", "/api/sessions", token=token, status=403)
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("registry_settings", [{"hash_cost": COST}], indirect=True, ids=["real cost"])
 async def test_no_password_and_no_code_is_stored(client, browser, tmp_path):
     code = (await client.registry.people.make_code("admin")).code

@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 from sqlmodel import Session, select
 
-import hub_agent.tables  # noqa: F401
+import hub_server.service  # noqa: F401
 from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
@@ -21,6 +21,7 @@ from hub_registry.storage.store import Store, open_store
 from hub_registry.storage.tables import Table, UserRow, now
 
 
+@pytest.mark.sqlite
 async def test_a_new_database_has_exactly_the_tables_of_the_models(database: Path):
     async with open_store(database):
         pass
@@ -37,6 +38,7 @@ def differences(path: Path) -> list[object]:
     return found
 
 
+@pytest.mark.sqlite
 @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 async def test_only_the_owner_may_read_the_database_and_its_journal(database: Path):
     async with open_store(database) as store:
@@ -73,6 +75,7 @@ async def test_two_processes_can_write_to_one_database(database: Path):
         assert [user.display_name for user in await Accounts(one).users()] == ["Admin", "Ada"]
 
 
+@pytest.mark.sqlite
 async def test_moments_are_stored_as_rfc3339_in_utc(database: Path):
     async with open_store(database) as store:
         await Accounts(store).first_admin()
@@ -83,6 +86,7 @@ async def test_moments_are_stored_as_rfc3339_in_utc(database: Path):
     assert len(text) == len("2026-01-01T00:00:00.000Z")
 
 
+@pytest.mark.sqlite
 async def test_a_file_that_is_no_database_is_refused_with_its_name(database: Path):
     database.parent.mkdir(parents=True)
     database.write_bytes(b"not a database at all, but long enough to look at" * 100)
@@ -91,6 +95,7 @@ async def test_a_file_that_is_no_database_is_refused_with_its_name(database: Pat
             pass
 
 
+@pytest.mark.sqlite
 async def test_a_directory_that_is_a_file_is_refused_with_what_to_do(tmp_path: Path):
     (tmp_path / "hub").write_text("")
     with pytest.raises(ConfigError, match="cannot be used as a directory") as refused:
@@ -99,6 +104,7 @@ async def test_a_directory_that_is_a_file_is_refused_with_what_to_do(tmp_path: P
     assert "STRAWBERRY_HOME" in refused.value.hint
 
 
+@pytest.mark.sqlite
 async def test_a_full_disk_refuses_what_is_new_and_keeps_what_was_stored(store):
     def fill(session):
         pages = session.connection().exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -140,6 +146,7 @@ def test_a_missing_key_beside_a_database_is_not_replaced(tmp_path: Path):
     assert not (tmp_path / "key.pem").exists()
 
 
+@pytest.mark.sqlite
 async def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Path):
     async with open_store(database):
         pass
@@ -152,6 +159,7 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(database:
             pass
 
 
+@pytest.mark.sqlite
 async def test_a_process_that_looks_in_and_leaves_takes_nothing_from_two_stores_on_one_file(database: Path):
     look = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]);"

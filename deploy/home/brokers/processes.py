@@ -27,6 +27,7 @@ from deploy.home.brokers.registry import (
 from deploy.home.child import Child, keep_child, start_broker
 from deploy.home.running import Reporter
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
+from deploy.settings.settings import read_database
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.store import open_store
@@ -50,8 +51,9 @@ async def load_identity(home: Home) -> Identity:
     Raises:
         ConfigError: If the database or the key cannot be used.
     """
-    key = load_hub_key(home.hub)
-    async with open_store(home.hub / "hub.db") as store:
+    database = read_database(home)
+    key = load_hub_key(home.hub, database)
+    async with open_store(database) as store:
         return Identity(await Accounts(store).hub_id(), key)
 
 

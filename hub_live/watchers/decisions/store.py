@@ -134,7 +134,9 @@ class WatcherStore:
         """Return the tokens of the last day, and by watcher how often it acted in the last hour."""
         day, hour = now() - timedelta(days=1), now() - timedelta(hours=1)
         # Added up by the database: a value that was altered counts as nothing, and no JSON is read.
-        spent = select(func.total(DecisionRow.tokens)).where(DecisionRow.at >= day, DecisionRow.tokens > 0)
+        spent = select(func.coalesce(func.sum(DecisionRow.tokens), 0)).where(
+            DecisionRow.at >= day, DecisionRow.tokens > 0
+        )
         acted = select(DecisionRow.watcher, func.count()).group_by(DecisionRow.watcher)
         calls = col(DecisionRow.decision).in_([each.name for each in KINDS.values() if each.makes_calls])
         acted = acted.where(DecisionRow.at >= hour, calls, ~col(DecisionRow.dry_run))

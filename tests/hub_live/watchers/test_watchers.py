@@ -443,6 +443,7 @@ async def test_an_alarm_that_could_not_be_recorded_or_decided_before_the_hub_sto
         assert (await watching.show("level"))["fired"] == 1
 
 
+@pytest.mark.sqlite
 async def test_a_change_that_a_killed_hub_had_not_decided_is_decided_once_after_its_start(
     tmp_path: Path, model: ScriptedModel
 ) -> None:
@@ -899,6 +900,7 @@ async def test_after_a_restart_its_windows_hold_what_was_recorded(
         await eventually(lambda: not list(recordings.iterdir()))
 
 
+@pytest.mark.sqlite
 async def test_a_row_that_was_altered_keeps_no_other_watcher_or_capture_from_going_on(home: Home) -> None:
     altered: dict[str, dict[str, Any]] = {
         "good": {},

@@ -1,0 +1,64 @@
+"""``strawberry database``: move a hub's database between SQLite and PostgreSQL."""
+
+import argparse
+from pathlib import Path
+
+from contracts.errors import ConfigError
+from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.parser import Parser
+from deploy.directory import Home, only_hub
+
+
+def copy(options: argparse.Namespace) -> None:
+    """Copy a hub's database into another one, and check each row.
+
+    FROM and TO are SQLite files or PostgreSQL databases, such as postgresql://strawberry@db.lan/home. A
+    password belongs into ~/.pgpass, or into the variable PGPASSWORD. The hub must not run meanwhile.
+    """
+    from hub_registry.access.hub_key import is_empty
+    from hub_registry.storage.copying import copy_rows
+
+    source, target = _place(options.source), _place(options.target)
+    if source == target:
+        raise ConfigError("FROM and TO are the same database")
+    if is_empty(source):
+        raise ConfigError("FROM is missing or empty", hint="'strawberry doctor' says where the database is.")
+    if not options.replace and not is_empty(target):
+        raise ConfigError("TO is in use already", hint="--replace overwrites it.")
+    counted: dict[str, int] = {}
+
+    def copied(table: str, rows: int) -> None:
+        counted[table] = rows
+        note(f"{table}: {rows} rows")
+
+    with only_hub(Home.find()):
+        copy_rows(source, target, progress=copied)
+    next_ = f'\nLet the hub use it, in strawberry.toml:\n[database]\nurl = "{target}"'
+    Output(options.json).result(
+        {"rows": counted},
+        text=f"Copied {sum(counted.values())} rows; each is the same in the copy."
+        + (next_ if isinstance(target, str) else ""),
+    )
+
+
+def _place(text: str) -> Path | str:
+    if "://" not in text:
+        return Path(text).absolute()
+    from hub_registry.storage.postgresql import parsed
+
+    if parsed(text).password is not None:
+        raise ConfigError(
+            "a password on the command line can be read by others on this machine",
+            hint="Put it into ~/.pgpass or the variable PGPASSWORD, and leave it out here.",
+        )
+    return text
+
+
+def register_database(parser: Parser) -> None:
+    """Declare 'strawberry database'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, parser_class=Parser)
+    copying = actions.add_parser("copy", help="copy it to PostgreSQL, or back to a file")
+    copying.runs(copy)
+    copying.add_argument("source", metavar="FROM", help="a SQLite file, or postgresql://user@host/name")
+    copying.add_argument("target", metavar="TO", help="likewise; it is made if it is a file")
+    copying.add_argument("--replace", action="store_true", help="overwrite what is in TO")

@@ -1,0 +1,164 @@
+"""The database of a home with more than one machine: PostgreSQL, by ``[database] url``.
+
+Work that writes runs one at a time, as with SQLite, whichever process it is of: it holds a lock of the
+database until it is stored.
+"""
+
+from importlib.util import find_spec
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError
+from sqlmodel import create_engine
+
+from contracts.errors import ConfigError, StorageError
+from hub_registry import limits
+from hub_registry.storage.schema import AnotherVersion, create_tables, tables_of_postgresql
+from hub_registry.storage.sqlite import read_json
+
+_TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+_WRITES: Final = "strawberry_writes"
+_WRITER: Final = 0x57726974
+_HUB: Final = 0x48756220
+"""Keys of advisory locks: of the transaction that writes, and of the hub that the database is of."""
+
+
+class PostgreSQL:
+    """A database of a PostgreSQL server.
+
+    Attributes:
+        engine: For work that reads: it sees one moment.
+        writing: The same for work that writes.
+
+    Args:
+        url: ``postgresql://user@host/database``; a password belongs into ``~/.pgpass``, or into the owner's
+            file that has this URL.
+
+    Raises:
+        ConfigError: If the database cannot be used, or was written by another version.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = parsed(url)
+        self._claim: Connection | None = None
+        self.engine = create_engine(
+            self._url,
+            isolation_level="REPEATABLE READ",
+            json_deserializer=_read_json,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": limits.DATABASE_CONNECT_S, "application_name": "strawberry"},
+        )
+        # Another one that writes may have stored while this one waited for the lock; it sees that.
+        options = {"isolation_level": "READ COMMITTED", _WRITES: True}
+        self.writing: Engine = self.engine.execution_options(**options)
+        event.listen(self.engine, "begin", _begin)
+        event.listen(self.engine, "before_cursor_execute", _without_nul, retval=True)
+        try:
+            create_tables(self.engine, self.writing, tables=_TABLES, schema=tables_of_postgresql())
+        except DatabaseError as error:
+            self.engine.dispose()
+            raise ConfigError(
+                "the database {url} cannot be used: {reason}",
+                url=shown(self._url),
+                reason=_reason(error),
+                hint="Look at [database] url in strawberry.toml, and whether the server runs.",
+            ) from None
+        except AnotherVersion:
+            self.engine.dispose()
+            raise ConfigError(
+                "the database {url} was written by another version of Strawberry, or by another program",
+                url=shown(self._url),
+                hint="Update Strawberry, or name an empty database.",
+            ) from None
+
+    def explained(self, error: DatabaseError) -> StorageError:
+        """Return an error of the driver as one for people."""
+        return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_reason(error))
+
+    def claim(self) -> None:
+        """See `Store.claim`: the server forgets the claim of a connection that is gone."""
+        connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_HUB})").scalar_one():
+            connection.close()
+            raise ConfigError(
+                "another hub uses the database {url}",
+                url=shown(self._url),
+                hint="Stop it, or name another database in [database] url.",
+            )
+        self._claim = connection
+
+    def close(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
+        self.engine.dispose()
+
+
+def is_empty(url: str) -> bool:
+    """Return whether a database has none of our tables; what else is wrong with it, the store reports."""
+    import psycopg
+
+    try:
+        where = parsed(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(where, connect_timeout=limits.DATABASE_CONNECT_S) as connection:
+            found = connection.execute("SELECT to_regclass('hub')").fetchone()
+    except psycopg.Error:
+        return False
+    return found is None or found[0] is None
+
+
+def parsed(url: str) -> URL:
+    """Return the URL of a PostgreSQL database for its driver.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    try:
+        made = make_url(url)
+    except ArgumentError:
+        made = None
+    if made is None or made.drivername not in ("postgresql", "postgres"):
+        raise ConfigError(
+            "the URL of the database is none of PostgreSQL", hint="Write postgresql://user@host/database."
+        )
+    if find_spec("psycopg") is None:
+        raise ConfigError(
+            "a PostgreSQL database needs the package psycopg",
+            hint="pip install 'strawberry-home[postgresql]'",
+        )
+    return made.set(drivername="postgresql+psycopg")
+
+
+def shown(url: URL) -> str:
+    """Return a URL for people, without its password."""
+    return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
+
+
+def _read_json(value: str | bytes) -> Any:
+    return read_json(value if isinstance(value, str) else value.decode())
+
+
+def _reason(error: DatabaseError) -> str:
+    return " ".join(str(error.orig).split())[: limits.MAX_DATABASE_REASON]
+
+
+def _begin(connection: Connection) -> None:
+    if connection.get_execution_options().get(_WRITES, False):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER})")
+
+
+def _without_nul(
+    _connection: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool
+) -> tuple[str, Any]:
+    """Replace what PostgreSQL cannot keep in a text: devices and people may send it."""
+    if isinstance(parameters, list | tuple):
+        return statement, type(parameters)(map(clean, parameters))
+    return statement, clean(parameters)
+
+
+def clean(value: Any) -> Any:
+    """Return a value as PostgreSQL keeps it: it has no NUL in a text."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if isinstance(value, dict):
+        return {name: clean(each) for name, each in value.items()}
+    return value

@@ -1,0 +1,106 @@
+"""PostgreSQL as the database: what differs from SQLite, and the way from one to the other."""
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlmodel import Session, select
+
+import hub_server.service  # noqa: F401  all tables
+from contracts.errors import ConfigError
+from hub_agent.tables import EventRow, TurnRow
+from hub_registry.access.accounts import Accounts
+from hub_registry.access.hub_key import load_hub_key
+from hub_registry.storage.copying import copy_rows
+from hub_registry.storage.postgresql import PostgreSQL, parsed
+from hub_registry.storage.schema import tables_of_postgresql
+from hub_registry.storage.store import open_store
+from hub_registry.storage.tables import now
+from tests import postgresql
+from tests.requirements import require
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    require(postgresql.programs() is not None, postgresql.HINT)
+    return postgresql.database(f"t{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+
+
+def fill(session: Session) -> None:
+    for number in range(3):
+        at = now() + timedelta(seconds=number)
+        question = f"Is the garden.light {number} on\0 \u00e4?"
+        row = TurnRow(user="ann", turn=f"t{number}", question=question, state="done", instance="main", at=at)
+        row.conversation, row.did, row.answer = "c", ["LampSkill.turn_on"], "Yes."
+        session.add(row)
+        session.add(EventRow(user="ann", kind="timer", subject="tea", data={"text": "a\0\u20ac"}, at=at))
+
+
+async def test_a_home_moves_to_postgresql_and_back_row_by_row(url: str, tmp_path: Path) -> None:
+    first, back = tmp_path / "one" / "hub.db", tmp_path / "two" / "hub.db"
+    async with open_store(first) as store:
+        admin = await Accounts(store).first_admin()
+        await store.write(fill)
+    counted: dict[str, int] = {}
+    copy_rows(first, url, progress=counted.__setitem__)
+    assert (counted["turn"], counted["event"], counted["user"], counted["timer"]) == (3, 3, 1, 0)
+    async with open_store(url) as store:
+        assert await Accounts(store).users() == [admin]
+        # Ids go on after those that were copied.
+        await store.write(
+            lambda session: session.add(EventRow(user="a", kind="k", subject="", data={}, at=now()))
+        )
+        ids = await store.read(lambda session: list(session.exec(select(EventRow.id))))
+        assert sorted(map(str, ids)) == ["1", "2", "3", "4"]
+        turns = await store.read(lambda session: session.exec(select(TurnRow)).all())
+        assert min(turn.question for turn in turns) == "Is the garden.light 0 on\ufffd \u00e4?"
+    copy_rows(url, back)
+    copy_rows(url, back)  # again, in place of what is there
+    async with open_store(back) as store:
+        assert await Accounts(store).users() == [admin]
+        events = await store.read(lambda session: session.exec(select(EventRow)).all())
+        assert [event.data.get("text") for event in events] == ["a\0\u20ac"] * 3 + [None]
+
+
+async def test_only_one_hub_uses_a_database(url: str) -> None:
+    async with open_store(url) as store, open_store(url) as other:
+        await store.claim()
+        with pytest.raises(ConfigError, match="another hub uses the database"):
+            await other.claim()
+    async with open_store(url) as store:
+        await store.claim()
+
+
+async def test_another_program_s_database_is_refused(url: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE theirs (id int)")
+    with pytest.raises(ConfigError, match="by another program"):
+        PostgreSQL(url)
+
+
+def test_a_server_that_is_not_there_and_a_url_that_is_none_are_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be used: connection") as refused:
+        PostgreSQL(f"postgresql://home:s3cret@/none?host={tmp_path}")
+    assert "s3cret" not in f"{refused.value.message}{refused.value.hint}"
+    for wrong in ("mysql://home@/x", "postgresql", "postgresql+asyncpg://home@/x"):
+        with pytest.raises(ConfigError, match="none of PostgreSQL"):
+            parsed(wrong)
+
+
+async def test_key_and_database_belong_together(url: str, tmp_path: Path) -> None:
+    key = load_hub_key(tmp_path, url)
+    with pytest.raises(ConfigError, match="missing or empty"):
+        load_hub_key(tmp_path, url)
+    async with open_store(url):
+        assert load_hub_key(tmp_path, url).kid == key.kid
+        (tmp_path / "key.pem").unlink()
+        with pytest.raises(ConfigError, match=r"key\.pem is missing"):
+            load_hub_key(tmp_path, url)
+
+
+def test_no_word_of_sqlite_is_left_in_the_tables() -> None:
+    text = "\n".join(tables_of_postgresql())
+    assert not {"INTEGER", "BLOB", "fts5", "FLOAT"} & set(text.replace("(", " ").replace(",", " ").split())
