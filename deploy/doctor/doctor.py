@@ -95,6 +95,17 @@ def examine(
 
 
 def _databases(home: Home) -> Iterator[Check]:
+    if isinstance(place := read_database(home), str):
+        from hub_registry.storage.postgresql import parsed, shown
+        from hub_registry.storage.store import opened
+
+        try:
+            opened(place).close()
+        except StrawberryError as error:
+            yield Check("database", ok=False, detail=error.message, hint=error.hint)
+        else:
+            detail = Phrase("{database} answers", database=shown(parsed(place)))
+            yield Check("database", ok=True, detail=detail)
     for path in (home.hub / "hub.db", *sorted(home.spoke.glob("*.db"))):
         if path.exists():
             yield check_database(path, hint=_WITHOUT_HUB_DB if path.parent == home.hub else _WITHOUT_SPOKE_DB)

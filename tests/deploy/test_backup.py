@@ -31,6 +31,7 @@ from deploy.directory import Home
 from deploy.home.maintenance import Maintenance
 from deploy.home.running import Restart
 from deploy.service.notify import ServiceManager
+from deploy.settings.settings import read_database
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import Registry, open_registry
@@ -39,7 +40,9 @@ from identity import age
 from identity.age import AgeWriter
 from identity.files import only_one
 from identity.keys import KeyPair
+from tests import postgresql
 from tests.deploy.strawberry import environment_of, run
+from tests.requirements import require
 
 WORDS = "four words for you"
 PASSPHRASE = SecretStr(WORDS)
@@ -71,8 +74,10 @@ def in_registry(home: Home, work: Callable[[Registry], Any]) -> Any:
     """Do something with the registry of a hub that does not run."""
 
     async def do() -> Any:
-        settings = RegistrySettings(database=home.hub / "hub.db")
-        async with open_registry(settings, key=load_hub_key(home.hub)) as registry:
+        place = read_database(home)
+        async with open_registry(
+            RegistrySettings(database=place), key=load_hub_key(home.hub, place)
+        ) as registry:
             return await work(registry)
 
     return asyncio.run(do())
@@ -182,6 +187,31 @@ def test_a_restored_home_is_as_it_was(home, tmp_path):
         assert (other.directory / name).stat().st_mode & 0o077 == 0
     assert hub_id_of(other) == hub_id_of(home)
     assert not (other.directory / "restore").exists()
+
+
+def test_a_home_moves_to_postgresql_and_its_backup_keeps_out_what_was_revoked_since(home, tmp_path):
+    require(postgresql.programs() is not None, postgresql.HINT)
+    url, file = postgresql.database("moved_home"), home.hub / "hub.db"
+    kept, ended = token_of(home, name="kept"), token_of(home, name="ended")
+    environment = environment_of(home.directory)
+    copied = run(environment, "database", "copy", str(file), url, "--json")
+    assert (copied.returncode, json.loads(copied.stdout)["rows"]["token"]) == (0, 2), copied.stderr
+    again = run(environment, "database", "copy", str(file), url)
+    assert (again.returncode, "--replace overwrites it" in again.stderr) == (1, True)
+    secret = run(environment, "database", "copy", str(file), "postgresql://home:s3cret@db/home")
+    assert "~/.pgpass" in secret.stderr
+    file.unlink()
+    with (home.directory / "strawberry.toml").open("a") as settings:
+        settings.write(f'[database]\nurl = "{url}"\n')
+    assert is_accepted(home, kept)
+    data = backup_of(home)
+    assert "hub/hub.db" in names_in(data)
+    revoke(home, ended)
+    aside = restored(home, data)
+    assert (is_accepted(home, kept), is_accepted(home, ended)) == (True, False)
+    assert not file.exists()
+    assert aside is not None
+    assert (aside / "hub" / "hub.db").exists()
 
 
 def test_what_is_written_meanwhile_does_not_tear_the_copy_of_the_database(home, tmp_path):

@@ -215,7 +215,8 @@ async def test_a_device_whose_skills_cannot_be_indexed_is_shown_it_and_hides_no_
     for key in ("tv", "kitchen_radio"):
         home.directory.put_skill(key, skill())
     tv = home.directory.resolve("tv")
-    tv.skills["MediaSkill"] = replace(tv.skills["MediaSkill"], registration=None)
+    broken = tv.skills["MediaSkill"].registration.model_copy(update={"methods": None})
+    tv.skills["MediaSkill"] = replace(tv.skills["MediaSkill"], registration=broken)
     finder = SkillFinder(home.directory, on_problem=home.directory.note_problem)
     (found,) = await find(finder, "volume")
     finder.close()

@@ -12,7 +12,7 @@ from sqlmodel import select
 from agent_core.search.directory import RegisteredSkill
 from bus.link import Message
 from contracts import topics
-from contracts.devices.registration import Appearance, Method, MethodFlags, Registration
+from contracts.devices.registration import Appearance, Method, MethodFlags, Registration, Unavailable
 from contracts.errors import NotFound
 from hub_registry.devices.presence import PresenceState
 from hub_registry.devices.review import digest_of
@@ -550,6 +550,8 @@ async def test_a_counter_that_no_database_holds_is_refused_and_the_hub_goes_on(h
 FULL = Registration(
     skill="MediaSkill",
     doc="Plays music.",
+    uses=["kitchen.LampSkill.turn_on"],
+    unavailable=Unavailable(kind="task", reason="the pump is dry"),
     device_agnostic=True,
     area="Kitchen",
     methods=[
