@@ -58,6 +58,8 @@ class WatcherSkill(HubSkill):
             "create_watcher": "Wächter anlegen",
             "watch": "Wächter aus einem Satz",
             "sentence": "Satz",
+            "call": "Aufruf",
+            "arguments": "Argumente",
             "list": "Alle Wächter",
             "show": "Ansehen",
             "resume": "Fortsetzen",

@@ -89,9 +89,7 @@ async def call(device: str, skill: str, method: str, arguments: Mapping[str, Jso
     except ConfirmationNeeded as needed:
         asked = needed.call
         show = partial(show_call, asked)
-        if not await view.ask(
-            asked.question(LANGUAGE.get()) or text("Run this?"), yes=text("Run it"), show=show
-        ):
+        if not await view.ask(as_question(asked) or text("Run this?"), yes=text("Run it"), show=show):
             return None
         confirmed = body.model_copy(update={"confirmation": needed.confirmation})
         return await view.api(call_skill, confirmed)
@@ -111,13 +109,26 @@ async def call_by_form(form: SchemaForm, skill: SkillBody, method: MethodBody) -
         return None
 
 
+def as_question(asked: CallToConfirm) -> str:
+    """Return what a call that a person must confirm does, as a question; empty where that is not known."""
+    if told := _watcher(asked):
+        return f"{text('Make this watcher?')} {text.message(told)}"
+    return asked.question(LANGUAGE.get())
+
+
+def _watcher(asked: CallToConfirm) -> str:
+    """Return what a watcher does that is to be made, as a sentence; only the hub's own skill has one."""
+    told: str = asked.arguments.get("does") or ""
+    return told if asked.method.startswith("WatcherSkill.") else ""
+
+
 def show_call(asked: CallToConfirm, *, cut: bool = False) -> None:
     """Show a call that a person must confirm, with its real arguments but for secrets.
 
     Args:
         cut: Whether the arguments are not whole.
     """
-    is_said = bool(asked.questions.get(LANGUAGE.get()))
+    is_said = bool(asked.questions.get(LANGUAGE.get()) or _watcher(asked))
     with ui.element("dl").classes("sb-facts"):
         # All arguments are in the question; as they are sent, they are one click behind.
         if not is_said:

@@ -45,27 +45,27 @@ class HomeSkill(Skill):
 
 
 class LightSkill(Skill):
-    @skill_method()
+    @skill_method(sentences={"en": ["turn on [the] {light} light"]})
     def turn_on(self, light: str) -> None:
         note(f"{light} on")
 
-    @skill_method()
+    @skill_method(sentences={"en": ["turn off [the] {light} light"]})
     def turn_off(self, light: str) -> None:
         note(f"{light} off")
 
 
 class FanSkill(Skill):
-    @skill_method()
+    @skill_method(sentences={"en": ["turn on the fan"]})
     def turn_on(self) -> None:
         note("fan on")
 
-    @skill_method()
+    @skill_method(sentences={"en": ["turn off the fan"]})
     def turn_off(self) -> None:
         note("fan off")
 
 
 class BlindSkill(Skill):
-    @skill_method()
+    @skill_method(sentences={"en": ["lower the blinds"]})
     def lower(self) -> None:
         note("blinds lowered")
 
@@ -77,19 +77,19 @@ class GateSkill(Skill):
 
 
 class HeatingSkill(Skill):
-    @skill_method()
+    @skill_method(sentences={"en": ["set the heating to {mode}"]})
     def set_mode(self, mode: str) -> None:
         note(f"heating {mode}")
 
 
 class MediaSkill(Skill):
-    @skill_method()
+    @skill_method(sentences={"en": ["play the {what}"]})
     def play(self, what: str) -> None:
         note(f"{what} plays")
 
 
 class WaterSkill(Skill):
-    @skill_method(confirm=True)
+    @skill_method(confirm=True, sentences={"en": ["close the valve"]})
     def close_valve(self) -> None:
         note("valve closed")
 
@@ -107,8 +107,9 @@ MIDNIGHT_IS_AT = (180 - 15 * NOW.hour) % 360 - 180
 
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "live.md"
-ROW = re.compile(r"^\| .* \| `(strawberry watchers add .*)` \|$", re.MULTILINE)
-COMMANDS = {shlex.split(command)[3]: command for command in ROW.findall(DOCUMENT.read_text("utf-8"))}
+ROW = re.compile(r"^\| .* \| `(strawberry watchers add .*)` \| (.*)\|$", re.MULTILINE)
+ROWS = ROW.findall(DOCUMENT.read_text("utf-8"))
+COMMANDS = {shlex.split(command)[3]: command for command, _ in ROWS}
 """By name, the table of the documentation."""
 TESTED = (
     # The delays that it takes are of seconds, and its night and its Monday are now.
@@ -217,6 +218,50 @@ def test_the_usual_automations_run_without_a_model(house: tuple[House, Spoke]) -
     assert {each["model_calls"] for each in shown} == {0}
 
 
+def test_most_of_them_are_understood_from_one_sentence(house: tuple[House, Spoke]) -> None:
+    home, spoke = house
+    at_first = {
+        **dict.fromkeys(("motion", "door", "movement", "leak", "window", "heating", "garage"), False),
+        "freezer": -18,
+        "humidity": 50,
+        "battery": 90,
+        "bell": 1,
+        "ann": "home",
+        "ben": "home",
+    }
+    for name, value in at_first.items():
+        call = {"device": spoke.id, "skill": "HomeSkill", "method": "sense"}
+        home.ask("/api/skills/call", {**call, "kwargs": {"name": name, "value": value}})
+    understood = [(command, sentence.strip()) for command, sentence in ROWS if sentence.strip()]
+    assert len(understood) >= 13
+    wrong = []
+    for command, sentence in understood:
+        watcher = home.ask("/api/watchers/from-words", {"sentence": sentence})["watcher"]
+        wanted: dict[str, Any] = {}
+        steps: list[dict[str, Any]] = []
+        delay: dict[str, str] = {}
+        options = shlex.split(command)[4:]
+        for option, text in zip(options[::2], options[1::2], strict=True):
+            match option:
+                case "--predicate" | "--schedule":
+                    wanted[option[2:]] = text
+                case "--after":
+                    delay = {"after": text}
+                case "--do":
+                    path, *given = text.split()
+                    steps.append(
+                        {"call": path, **delay, "arguments": dict(each.split("=") for each in given)}
+                    )
+                case "--notify":
+                    steps.append({"notify": ...})
+        made: list[dict[str, Any]] = [
+            {"notify": ...} if "notify" in each else {"arguments": {}, **each} for each in watcher["then"]
+        ]
+        if (made, {each: watcher.get(each) for each in wanted}) != (steps, wanted):
+            wrong.append((sentence, watcher))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
 def test_one_is_made_by_one_command_and_shown_in_words(house: tuple[House, Spoke]) -> None:
     home, spoke = house
     done = home.cli(
@@ -234,12 +279,14 @@ def test_one_is_made_by_one_command_and_shown_in_words(house: tuple[House, Spoke
     home.ask("/api/skills/call", call)
     wait_for(lambda: "drain" in spoke.journal(), what="the call")
     assert "next step" in home.cli("watchers", "show", "Tank").stdout
-    sentence = "tell me when the garage is on for 2 minutes"
+    sentence = "tell me when the level is above 97 for 2 minutes"
     asked = home.cli("watchers", "add", sentence)
     assert (asked.returncode, asked.stdout) == (1, "")
-    assert "When Home garage (house" in asked.stderr
+    assert "When Home level (house, now 96) goes above 97 for 2 min" in asked.stderr
     made = home.cli("watchers", "add", sentence, "--notify", "It is open", "--yes")
-    assert "does         When Home garage (house) is on for 2 min: tell me “It is open”." in made.stdout, made
+    assert (
+        "does         When Home level (house) goes above 97 for 2 min: tell me “It is open”." in made.stdout
+    ), made
     late = home.cli("watchers", "add", "Late", "--predicate", 'time > "22:00"', "--after", "20m")
     assert "a delay stands before what it delays" in late.stderr
 

@@ -249,6 +249,23 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
     picture(phone.open("/watchers"), "watchers-sentence-phone-de")
     client.request("DELETE", f"/api/watchers/{made['name']}")
 
+    # In the chat no model is asked either, and the question is the sentence.
+    chat = page_of(locale="de-DE").open("/chat")
+    chat.get_by_role("textbox", name="Nachricht").fill("Sag mir Bescheid, wenn die Platte über 95 % steigt")
+    chat.keyboard.press("Enter")
+    asked = chat.get_by_role("alertdialog")
+    expect(asked.get_by_role("heading")).to_have_text(
+        "Diesen Wächter anlegen? Wenn Speicher: Platte (nas, jetzt 42 %) über 95 % steigt: melde es mir: "
+        "„Speicher: Platte: {disk} %“."
+    )
+    picture(chat, "watcher-sentence-chat-de")
+    asked.get_by_role("button", name="Ja, tu es").click()
+    expect(asked).to_have_count(0)
+    wait_for(lambda: client.request("GET", "/api/watchers")[0]["state"] == "active", what="the yes")
+    [made] = client.request("GET", "/api/watchers")
+    assert (made["predicate"], made["model_calls"]) == ("disk > 95", 0)
+    client.request("DELETE", f"/api/watchers/{made['name']}")
+
 
 def test_memory_is_changed_and_taken_back_and_an_agent_written(
     page_of: Visit, picture: Picture, house: House, client: HubClient

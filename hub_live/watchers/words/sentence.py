@@ -15,7 +15,7 @@ from agent_core.times import UNITS
 from contracts import topics
 from contracts.answers.watchers import Allowed, Step
 from contracts.errors import CallError, PredicateError
-from contracts.phrases import Phrase
+from contracts.phrases import SAID, Phrase
 from contracts.text import escaped, shortened
 from contracts.wire import Json
 from hub_live import limits
@@ -302,8 +302,13 @@ def lasting(seconds: float) -> str:
 
 
 def plain(sentence: str) -> str:
-    """Return a sentence without its marks."""
-    return sentence.replace("**", "")
+    """Return a sentence without its marks; a phrase stays one."""
+    if not isinstance(sentence, Phrase) or sentence.template == SAID:
+        return sentence.replace("**", "") if not isinstance(sentence, Phrase) else sentence
+    values = {
+        name: plain(each) if isinstance(each, Phrase) else each for name, each in sentence.values.items()
+    }
+    return Phrase(sentence.template.replace("**", ""), **values)
 
 
 def _clock(op: str, node: Node, value: float | str | bool) -> Phrase:

@@ -27,12 +27,12 @@ from hub_server.http.turns import show as show_turn
 from hub_web import limits
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
-from hub_web.parts.calls import human, show_call
+from hub_web.parts.calls import as_question, human, show_call
 from hub_web.parts.files import file_badges
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
-from hub_web.texts import LANGUAGE, text
+from hub_web.texts import text
 from hub_web.view import view
 
 _ICONS: Final = {
@@ -368,7 +368,7 @@ class TurnBox:
             card.props["aria-label"] = text("Confirm this call")
             with row():
                 ui.icon("help_outline")
-                Words("h2", event.question(LANGUAGE.get()) or text("May I do this?"), "sb-h3")
+                Words("h2", as_question(event) or text("May I do this?"), "sb-h3")
             show_call(event, cut=event.cut)
             with actions():
                 seconds = text("No answer within {n} s counts as no.", n=round(event.expires_s))
