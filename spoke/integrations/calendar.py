@@ -17,7 +17,7 @@ from contracts.errors import ConfigError, NotFound
 from identity.ids import uuid7
 from spoke.integrations._fetch import fetch
 from spoke.integrations._xml import named, read_xml
-from strawberry_skills import Skill, skill_method
+from strawberry_skills import Skill, SkillUnavailable, skill_method
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MOST_EVENTS: Final = 100
@@ -76,7 +76,7 @@ class CalendarSkill(Skill):
     async def setup(self) -> None:
         """Raise where the library is missing, so that the reason is shown."""
         if importlib.util.find_spec("icalendar") is None:
-            raise ConfigError("icalendar is not installed", hint="pip install 'strawberry-home[skills]'")
+            raise SkillUnavailable("a package is missing: pip install 'strawberry-home[skills]'")
 
     @_reads(
         sentences={

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from contracts.errors import LinkError, NotFound
 from spoke.integrations._fetch import fetch
-from strawberry_skills import Skill, Unit, skill_method
+from strawberry_skills import Skill, Unit, every, skill_method
 
 _MAX_BYTES: Final = 256 * 1024
 _FRESH_S: Final = 600.0
@@ -124,6 +124,10 @@ class WeatherSkill(Skill):
             self.state("wind", weather.wind, unit="km/h", device_class="wind_speed")
             self.state("condition", weather.condition)
         return weather
+
+    @every("30m")
+    async def _publish(self) -> None:
+        await self.weather()
 
     @_asks(
         sentences={

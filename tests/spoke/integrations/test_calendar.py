@@ -129,5 +129,12 @@ async def test_what_repeats_is_found_on_its_days_and_not_where_it_was_moved(open
             await calendar.call("today")
 
 
+async def test_without_its_library_it_says_how_to_install_it(opened, monkeypatch):
+    monkeypatch.setitem(sys.modules, "icalendar", None)
+    with pytest.raises(AssertionError, match="strawberry-home"):
+        async with opened("calendar", calendars={"a": "https://calendar.example/"}):
+            pass
+
+
 def _utc_hours(events: list[dict[str, str]]) -> list[int]:
     return [datetime.fromisoformat(each["start"]).astimezone(UTC).hour for each in events]
