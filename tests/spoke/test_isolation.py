@@ -65,8 +65,10 @@ PUMP = """
             return self.home.devices.hall.LampSkill.fail()
 
         async def ring_as_another(self) -> str:
+            from agent_core.skills.home import NO_CALL
+
             home = self._context.home
-            return await asyncio.wrap_future(home("LampSkill", None, ("hall", "LampSkill", "on"), (), {}))
+            return await asyncio.wrap_future(home("LampSkill", NO_CALL, ("hall", "LampSkill", "on"), (), {}))
 
         def slowly(self) -> Iterator[int]:
             yield 1
