@@ -31,6 +31,8 @@ _OF_A_RUN: Final = (_LOCK, "run.json", "cli.token", "http.token")
 _ELSEWHERE: Final = ("sandbox", STAGE, ASIDE)
 """Directories that stay as they are."""
 _RECORDINGS: Final = ("hub", "recordings")
+_ENVIRONMENTS: Final = ("spoke", "environments")
+"""Packages of skills, for this machine; ``strawberry skills packages`` installs them again."""
 _MADE_AGAIN: Final = frozenset({"__pycache__", ".venv", "venv", "node_modules"})
 """Names of directories that programs of nodes make again."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
@@ -82,7 +84,8 @@ class Rules:
     def is_left_out(self, path: PurePosixPath) -> bool:
         """Return whether nothing at or below a path is in a backup."""
         first = path.parts[0]
-        return first in _ELSEWHERE or first.startswith(PARTIAL) or not _MADE_AGAIN.isdisjoint(path.parts)
+        is_elsewhere = first in _ELSEWHERE or path.parts[:2] == _ENVIRONMENTS
+        return is_elsewhere or first.startswith(PARTIAL) or not _MADE_AGAIN.isdisjoint(path.parts)
 
     def stays(self, path: PurePosixPath) -> bool:
         """Return whether a file or directory of the home stays when a backup replaces the rest."""

@@ -66,6 +66,8 @@ def home(tmp_path: Path) -> Home:
     (home.directory / "captures" / "big.jsonl").write_text("{}\n")
     (home.directory / "sandbox").mkdir()
     (home.directory / "sandbox" / "snapshot").write_bytes(b"large")
+    (home.spoke / "environments" / "vacuum").mkdir(parents=True)
+    (home.spoke / "environments" / "vacuum" / "tiny.py").write_bytes(b"large")
     (home.directory / "elsewhere").symlink_to("/etc/hostname")
     return home
 
