@@ -32,13 +32,14 @@ class SkillLoop:
         self, work: Coroutine[Any, Any, T], *, name: str, context: contextvars.Context | None = None
     ) -> "Work[T]":
         """Run a coroutine; what it gives comes to the calling loop."""
-        running = Work(self._started(), contained(work), name=name, context=context)
+        running = Work(self._started(), work, name=name, context=context)
         self._pending += 1
-        running.add_done_callback(self._leave)
-        return running
 
-    def _leave(self, _: object) -> None:
-        self._pending -= 1
+        def leave(_: object) -> None:
+            self._pending -= 1
+
+        running.add_done_callback(leave)
+        return running
 
     def call(self, function: Any, *args: Any) -> None:
         """Call a function in the loop, from any thread."""
@@ -56,6 +57,9 @@ class SkillLoop:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
+            for task in (left := asyncio.all_tasks(loop)):
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         finally:
             loop.close()
 
@@ -154,7 +158,9 @@ class Work(asyncio.Future[T]):
         self._there.call_soon_threadsafe(self._stop)
 
     def _begin(self, work: Coroutine[Any, Any, T], name: str, context: contextvars.Context) -> None:
-        self._task = self._there.create_task(work, name=name, context=context)
+        self._task = self._there.create_task(contained(work), name=name, context=context)
+        # One that is stopped before it begins has never been awaited.
+        self._task.add_done_callback(lambda _: work.close())
         self._task.add_done_callback(self._ended)
 
     def _stop(self) -> None:

@@ -64,7 +64,9 @@ class SkillTasks(OwnedTasks):
         has_failed = False
         while True:
             began = time.monotonic()
-            running = self.start(contained(work(*args)), name=name)
+            working = work(*args)
+            running = self.start(contained(working), name=name)
+            running.add_done_callback(lambda _, begun=working: begun.close())  # type: ignore[misc]
             try:
                 if has_failed:
                     await asyncio.wait({running}, timeout=self._steady_s)
