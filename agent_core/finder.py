@@ -103,10 +103,9 @@ class SkillFinder:
         words = set(query_words(query[: limits.MAX_QUERY])) - STOP_WORDS
         for entry in filter(self._is_searchable, self.seen_by(user).entries()):
             for skill in entry.skills.values():
-                is_asked = not query.strip() or not words.isdisjoint(
-                    (*name_words(skill.name), skill.name.lower())
-                )
-                if is_asked and skill.problem and not (skill.unavailable and skill.methods):
+                if not skill.problem or (skill.unavailable and skill.methods):
+                    continue
+                if not query.strip() or not words.isdisjoint((*name_words(skill.name), skill.name.lower())):
                     yield FailingSkill(entry.key, skill.name, skill.problem)
 
     async def listing(self, user: str | None = None) -> AsyncGenerator[FoundMethod, None]:
