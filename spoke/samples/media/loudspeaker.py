@@ -4,8 +4,10 @@ import asyncio
 import os
 import re
 import shutil
+from asyncio.subprocess import PIPE
 from typing import Final
 
+from bus.processes import open_process
 from contracts.errors import ConfigError
 
 _PROGRAM: Final = "pactl"
@@ -39,27 +41,13 @@ async def _run(*words: str) -> str:
         ConfigError: It is not installed, or there is no sound server.
     """
     hint = "It needs pactl, and PulseAudio or PipeWire running for the user of the spoke."
+    pactl = open_process((_PROGRAM, *words), env={**os.environ, "LC_ALL": "C"}, stdout=PIPE, stderr=PIPE)
     try:
-        process = await asyncio.create_subprocess_exec(
-            _PROGRAM,
-            *words,
-            env={**os.environ, "LC_ALL": "C"},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError:
-        raise ConfigError("the volume of this computer cannot be set", hint=hint) from None
-    try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(_ANSWER_S), pactl as process:
             output, problem = await process.communicate()
-    except TimeoutError:
-        raise ConfigError("the sound server does not answer", hint=hint) from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    except OSError:  # also where it takes too long
+        raise ConfigError("the volume of this computer cannot be set", hint=hint) from None
     if process.returncode:
-        reason = problem.decode("utf-8", "replace").strip() or f"code {process.returncode}"
-        raise ConfigError(f"the sound server refuses: {reason[:200]}", hint=hint)
+        reason = problem.decode("utf-8", "replace").strip()[:200]
+        raise ConfigError(f"the sound server refuses: {reason}", hint=hint)
     return output.decode("utf-8", "replace")
