@@ -40,12 +40,16 @@ def search_text(
         limit: UTF-8 bytes of the whole text.
         tools: Names of the tools that call the results, by path; None where code calls them.
     """
-    failing = [_failing_line(each) for each in page.failing]
-    if not page.results and not failing:
+    if not page.results and not page.failing:
         said = f"No skill matches {query!r}. Try other words, or no query to list all."
         return Prompt(said if query else "No skills.")
-    room = limit - _SEARCH_FRAME_BYTES - sum(len(line.encode()) + 1 for line in failing)
-    lines = list[str]()
+    room, lines, failing = limit - _SEARCH_FRAME_BYTES, list[str](), list[str]()
+    for each in page.failing:
+        line = _failing_line(each)
+        if room - len(line.encode()) < limit // 2:
+            break  # what can be called matters more
+        room -= len(line.encode()) + 1
+        failing.append(line)
     for found in page.results:
         line = _found_line(found, tools)
         room -= len(line.encode()) + 1

@@ -7,10 +7,12 @@ from textwrap import dedent
 
 import pytest
 
+from agent_core.search.catalogue import FailingSkill, SearchPage
 from agent_core.skills.availability import SkillUnavailable, shown_reason, unavailable
 from agent_core.skills.home import PRESENT_CALL, PresentCall
 from agent_core.skills.runner import RunnerSettings, SkillRunner
 from agent_core.skills.skill import Skill
+from agent_core.tools.output import search_text
 from contracts.errors import CallError
 
 
@@ -192,3 +194,15 @@ async def test_a_set_up_that_never_ends_holds_up_no_other_skill(write, load):
         await until(lambda: "took longer" in runner.unavailable["SlowSkill"].text)
         assert "slow.py, line 4: threading.Event().wait()" in runner.unavailable["SlowSkill"].text
         assert "it raised SystemExit" in runner.unavailable["QuickSkill"].text
+
+
+def test_a_model_that_searches_is_told_of_skills_that_fail_within_its_limit():
+    def text(*failing: FailingSkill) -> str:
+        return str(search_text(SearchPage((), 0, failing), "cow", 1_000))
+
+    assert "No skill matches" in text()
+    cow = FailingSkill("vm", "CowSkill", "a package is missing: cow.py, line 1")
+    assert '{"skill": "CowSkill", "device": "vm", "problem": "a package is missing: cow.py, line 1"}' in text(
+        cow
+    )
+    assert len(text(*[cow] * 100)) < 1_000
