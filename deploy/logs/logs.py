@@ -38,6 +38,7 @@ _PACKAGES: Final = (
         "hub_registry",
         "hub_agent",
         "hub_live",
+        "strawberry_skills",
         "hub_home_assistant",
         "hub_server",
         "hub_web",
