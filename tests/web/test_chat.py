@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+import hub_web
 from tests.e2e.house import House, Spoke, wait_for
 from tests.model_server import Hangs, Reply, Says, ScriptedModel, SeenRequest, calls
 from tests.web.conftest import Visitor, asked
@@ -260,6 +261,30 @@ def test_a_conversation_goes_on_with_the_agent_that_was_chosen(
         (seen,) = asked(model, said)
         assert "You keep the roses." in seen.said("system")[0]
     (house.home / "agents" / "gardener.yml").unlink()
+
+
+def test_a_photo_and_a_text_file_go_with_a_message(
+    page_of: Visit, picture: Picture, model: ScriptedModel, tmp_path: Path
+) -> None:
+    model.script = lambda _: Says(text="A strawberry, and a list.")
+    icon = Path(hub_web.__file__).parent / "static" / "icon-192.png"
+    (tmp_path / "list.txt").write_text("milk\nbread")
+    (tmp_path / "song.bin").write_bytes(b"\0\xff\xfe")
+    page = page_of(phone=True).open("/chat")
+    page.locator("input[type=file]").set_input_files([icon, tmp_path / "list.txt", tmp_path / "song.bin"])
+    expect(page.get_by_text("song.bin is neither a picture nor a text file.")).to_be_visible()
+    expect(page.get_by_role("button", name="Leave list.txt out")).to_be_visible()
+    picture(page, "chat-files-phone")
+    page.get_by_role("textbox", name="Message").fill("what did I send?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("A strawberry, and a list.")).to_be_visible()
+    (seen,) = asked(model, "what did I send?")
+    text, shown = seen.messages[-1]["content"]
+    assert '<data from="outside" of="list.txt">\nmilk\nbread' in text["text"]
+    assert shown["image_url"]["url"].startswith("data:image/jpeg;base64,/9j/")
+    page.reload()
+    expect(page.locator(".sb-question").get_by_text("list.txt")).to_be_visible()
+    expect(page.locator(".sb-question").get_by_text("icon-192.png")).to_be_visible()
 
 
 def test_chat_on_a_phone(page_of: Visit, picture: Picture, model: ScriptedModel) -> None:

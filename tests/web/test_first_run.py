@@ -29,7 +29,7 @@ def new_house(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> Iter
 
 def _set_up(visitor: Visitor) -> Page:
     house, page = visitor.house, visitor.page
-    link = re.search(r"setup +(\S+/setup#\S+)", house.log("up"))
+    link = re.search(r"password +(\S+/setup#\S+)", house.log("up"))
     assert link is not None
     page.goto(link[1])
     page.get_by_label("Your name").fill("Ada")

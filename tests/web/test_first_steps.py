@@ -68,7 +68,7 @@ def test_a_new_home_is_ready_without_a_shell_on_the_hub(
     page = visitor.page
     page.goto(f"{bare_house.url}/")
     expect(page.get_by_text("in the line “password”")).to_be_visible()
-    link = re.search(r"setup +(\S+/setup#\S+)", bare_house.log("up"))
+    link = re.search(r"password +(\S+/setup#\S+)", bare_house.log("up"))
     assert link is not None
     page.goto(link[1])
     page.get_by_label("Password", exact=True).fill(PASSWORD)

@@ -88,7 +88,7 @@ def test_a_fresh_hub_is_restored_in_the_browser_and_a_device_connects_by_itself(
             wait_for(lambda: fresh.state_of(pc) == "online", what="the device")
             assert fresh.state_of(lost) == "revoked"
             # Its admin never had a password, and it has no model: these are the first steps.
-            page.goto(re.findall(r"setup +(\S+/setup#\S+)", fresh.log("up"))[-1])
+            page.goto(re.findall(r"password +(\S+/setup#\S+)", fresh.log("up"))[-1])
             page.get_by_label("Password", exact=True).fill("a password of mine")
             page.get_by_label("Password again").fill("a password of mine")
             page.get_by_role("button", name="Continue").click()
