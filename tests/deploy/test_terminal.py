@@ -52,7 +52,7 @@ def hub() -> Iterator[str]:
                             "problems": [{"message": EVIL, "at": AT}],
                             "skills": [EVIL],
                             "version": EVIL,
-                            **{key: [] for key in ["aliases", "scopes"]},
+                            **{key: [] for key in ["aliases", "scopes", "failing"]},
                             **dict.fromkeys(["confirm", "mode", "load", "memory_mb", "uptime_s", "loads"]),
                             "trusted": False,
                         }

@@ -206,7 +206,7 @@ async def test_a_flood_of_false_statuses_is_not_answered_one_by_one(
     assert max(status.connection for status in bus.statuses) == first.connection + 1
 
 
-async def test_a_skill_whose_set_up_failed_publishes_nothing(
+async def test_a_skill_whose_set_up_failed_is_registered_with_the_reason(
     hub: StandInHub, bus: BusSide, place: Place
 ) -> None:
     place.add_skill("broken.py", BROKEN)
@@ -215,7 +215,7 @@ async def test_a_skill_whose_set_up_failed_publishes_nothing(
         assert await bus.call("note", 5) is None
         await wait_for(lambda: any("/state/" in message.topic for message in bus.seen), "a value")
     assert [problem.path for problem in spoke.problems]
-    assert not [message.topic for message in bus.seen if "state/BrokenSkill" in message.topic]
+    assert b"no such hardware" in bus.payloads(topics.SKILL.build(device=DEVICE, skill="BrokenSkill"))[-1]
 
 
 async def test_heartbeats_tell_how_the_spoke_is(hub: StandInHub, bus: BusSide, place: Place) -> None:
