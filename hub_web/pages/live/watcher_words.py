@@ -138,7 +138,7 @@ class SentenceForm:
                 )
                 with actions():
                     view.button(text("Cancel"), lambda: view.go("/watchers"), kind="flat")
-                    label = text("Save") if self._watcher else text("Make it")
+                    label = text("Save") if self._watcher else text.of("a watcher", "Make it")
                     view.button(label, self._make, icon="check", kind="primary")
 
     # -- when -------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class SentenceForm:
         if any(each.get("call") for each in then) and not await view.ask(
             text("Make this watcher?"),
             text("It does this without asking again:"),
-            yes=text("Make it"),
+            yes=text.of("a watcher", "Make it"),
             show=lambda: sentence(text.message(told), "sb-lead sb-wrap"),
         ):
             return
