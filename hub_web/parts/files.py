@@ -77,15 +77,13 @@ class Attachments:
         return chosen
 
     async def _take(self) -> None:
-        number = 0
         most = MAX_FILE_TEXT - sum(len(each.get("text", "")) for each in self._chosen)
         # One at a time: each is a message of the page's socket.
-        while len(self._chosen) < MAX_FILES:
+        for number in range(2 * MAX_FILES):
             call = f"strawberry.attachment({json.dumps(self._input.html_id)}, {number}, {most})"
             answered = await view.client.run_javascript(f"return await {call}", timeout=limits.BUILD_S)
-            if not isinstance(answered, dict):
+            if not isinstance(answered, dict) or len(self._chosen) == MAX_FILES:
                 break
-            number += 1
             given = {str(name): str(value) for name, value in answered.items()}
             if code := given.get("code"):
                 self._refuse(given["name"], code)
