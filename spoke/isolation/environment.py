@@ -1,6 +1,7 @@
 """Environments of skills: packages resolved, locked by their hashes and installed by uv."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from spoke import limits
 _FRAMEWORK: Final = ("pydantic", "pydantic-core", "typing-extensions", "typing-inspection", "annotated-types")
 """What a skill's process takes from this installation: a skill may need the same versions, but no others."""
 _LOCK: Final = "requirements.lock"
+_LINE: Final = re.compile(r"[^$\x00-\x1f\x7f]+")
+"""Of one requirement: uv fills in variables, which may be keys, and reads what follows on the next line."""
 
 
 @dataclass(frozen=True)
@@ -178,12 +181,12 @@ def _requirements(entry: Path) -> list[str]:
     else:
         needed = []
     for each in needed:
-        if not isinstance(each, str) or not each[:1].isalnum():
+        if not isinstance(each, str) or not each[:1].isalnum() or not _LINE.fullmatch(each):
             raise ConfigError(
                 "{name} asks for {line!r}, which is no package",
                 name=entry.name,
                 line=str(each)[:100],
-                hint="Options and folders are not allowed; set an index with UV_DEFAULT_INDEX.",
+                hint="Options, folders and variables are not allowed; set an index with UV_DEFAULT_INDEX.",
             )
     return needed
 

@@ -343,10 +343,21 @@ def test_packages_that_are_not_as_they_were_shown_or_no_wheels_are_refused(
         environment.install(replace(lock, text=re.sub("sha256:..", "sha256:00", lock.text)))
     with pytest.raises(ConfigError, match="not installed"):
         _ = environment.python
-    for line in ("--index-url https://example.org", "../other", "-e ."):
+    for line in (
+        "--index-url https://example.org",
+        "../other",
+        "-e .",
+        "a @ https://example.org/${KEY}/a.whl",
+    ):
         (tmp_path / "Old" / "requirements.txt").write_text(line)
         with pytest.raises(ConfigError, match="which is no package"):
             environment.resolve()
+    (tmp_path / "Old" / "requirements.txt").unlink()
+    project = '[project]\ndependencies = ["tiny\\n--index-url https://example.org"]\n'
+    (tmp_path / "Old" / "pyproject.toml").write_text(project)
+    with pytest.raises(ConfigError, match="which is no package"):
+        environment.resolve()
+    (tmp_path / "Old" / "pyproject.toml").unlink()
     (wheels / "tiny-1.0-py3-none-any.whl").rename(wheels / "tiny-1.0.tar.gz")
     (tmp_path / "Old" / "requirements.txt").write_text("tiny==1.0")
     with pytest.raises(ConfigError, match="uv failed") as refused:
