@@ -201,7 +201,7 @@ class Unavailable(Part):
     @property
     def is_callable(self) -> bool:
         """Whether its methods can be called all the same."""
-        return self.kind == "task"
+        return self.kind in ("task", "saved")
 
     @property
     def text(self) -> Phrase:

@@ -13,6 +13,7 @@ from agent_core.skills.home import PRESENT_CALL, PresentCall
 from agent_core.skills.runner import RunnerSettings, SkillRunner
 from agent_core.skills.skill import Skill
 from agent_core.tools.output import search_text
+from contracts.devices.registration import Unavailable
 from contracts.errors import CallError
 
 
@@ -206,3 +207,8 @@ def test_a_model_that_searches_is_told_of_skills_that_fail_within_its_limit():
         cow
     )
     assert len(text(*[cow] * 100)) < 1_000
+
+
+def test_a_skill_whose_last_good_version_runs_can_be_called():
+    assert Unavailable(kind="saved", reason="kettle.py, line 1").is_callable
+    assert not Unavailable(kind="setup").is_callable
