@@ -70,6 +70,8 @@ class Lifecycle:
         self._on_ready = on_ready
         self._blocked: dict[int, Unavailable] = {}
         self._retrying: set[int] = set()
+        # By skill that is offered: its set-up never runs twice at once.
+        self._setting_up: dict[int, asyncio.Lock] = {}
         self._tasks = OwnedTasks()
 
     @property
@@ -89,10 +91,24 @@ class Lifecycle:
                 self.unavailable[waiting[task].name] = Unavailable(kind="setup", reason=reason)
 
     async def _begin(self, skill: LoadedSkill) -> None:
-        why = await self.set_up(skill)
-        if await self._is_kept(skill, why):
-            self.note(skill, why)
-            self.changed()
+        async with self._lock_of(skill):
+            why = await self.set_up(skill)
+            if await self._is_kept(skill, why):
+                self.note(skill, why)
+                self.changed()
+
+    async def complete(self, skill: LoadedSkill) -> None:
+        """Set a skill up that could not be used, once its settings have changed."""
+        async with self._lock_of(skill):
+            if skill.name not in self.unavailable or not self._is_offered(skill):
+                return  # another call did it, or another version took its place
+            why = await self.set_up(skill)
+            if await self._is_kept(skill, why):
+                self.note(skill, why)
+                self.changed()
+
+    def _lock_of(self, skill: LoadedSkill) -> asyncio.Lock:
+        return self._setting_up.setdefault(id(skill), asyncio.Lock())
 
     async def _is_kept(self, skill: LoadedSkill, why: Unavailable | None) -> bool:
         """Return whether a skill is still offered; end it if another took its place during its set-up."""
@@ -124,15 +140,16 @@ class Lifecycle:
         backoff = Backoff(*self._settings.retry_s, jitter=0)
         while True:
             await asyncio.sleep(backoff.next())
-            before = self.unavailable.get(skill.name)
-            if before is None or before.kind == "settings" or not self._is_offered(skill):
-                return
-            why = await self.set_up(skill, before=before)
-            if not await self._is_kept(skill, why):
-                return
-            self.note(skill, why)
-            if why != before:
-                self.changed()
+            async with self._lock_of(skill):
+                before = self.unavailable.get(skill.name)
+                if before is None or before.kind == "settings" or not self._is_offered(skill):
+                    return
+                why = await self.set_up(skill, before=before)
+                if not await self._is_kept(skill, why):
+                    return
+                self.note(skill, why)
+                if why != before:
+                    self.changed()
 
     async def set_up(self, skill: LoadedSkill, *, before: Unavailable | None = None) -> Unavailable | None:
         """Set a skill up; return why it cannot be used.
@@ -174,6 +191,7 @@ class Lifecycle:
     def discard(self, skill: LoadedSkill) -> None:
         """End the thread of a skill that is not set up, or no longer."""
         self._blocked.pop(id(skill), None)
+        self._setting_up.pop(id(skill), None)
         if skill.loop is not None:
             skill.loop.close()
 

@@ -16,6 +16,7 @@ from agent_core.skills.lifecycle import Lifecycle, LifecycleSettings
 from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.settings import SETTINGS_HINT, SETTINGS_METHODS
+from agent_core.skills.skill import Skill
 from agent_core.skills.triggers import LocalSink, RunningTriggers
 from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ErrorCode
@@ -154,7 +155,7 @@ class SkillRunner:
     ) -> None:
         try:
             await self.life.stop()
-            for triggers in self._triggers.values():
+            for triggers in list(self._triggers.values()):
                 await triggers.stop()
             await self._stop_all()
         finally:
@@ -318,9 +319,9 @@ class SkillRunner:
             if await self._start(execution, owner, deadline):
                 break
         result = await self._ended(execution, deadline=deadline, allowed=allowed)
-        if method == "change_settings" and skill in self.unavailable:
-            self.life.note(owner, await self.life.set_up(owner))
-            self.life.changed()
+        # What runs elsewhere is set up there, and says itself how that ended.
+        if method == "change_settings" and skill in self.unavailable and isinstance(owner.instance, Skill):
+            await self.life.complete(owner)
         return result
 
     def shown(self, path: str, args: Sequence[Json], kwargs: Mapping[str, Json]) -> list[Json]:

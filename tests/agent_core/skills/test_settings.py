@@ -1,5 +1,6 @@
 """What the owner of a device sets of a skill."""
 
+import asyncio
 import logging
 import stat
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 from agent_core.schemas.arguments import check_arguments, without_secrets
 from agent_core.skills.loader import expose
 from agent_core.skills.runner import SkillRunner
-from agent_core.skills.skill import Skill, attach
+from agent_core.skills.skill import Skill, attach, every
 from contracts.errors import CallError, ErrorCode
 
 
@@ -151,3 +152,27 @@ async def test_no_error_shows_a_secret(hosted):
         assert shown == {"city": "Bonn", "key": "••••••"}
         # Of which the audit keeps the hash.
         assert runner.shown("WeatherSkill.change_settings", [], {"key": "1234"}) == [[], {"key": "••••••"}]
+
+
+class SlowSkill(Skill):
+    """Takes its time."""
+
+    began: int = 0
+
+    class Settings(BaseModel):
+        key: str
+
+    async def setup(self) -> None:
+        type(self).began += 1
+        await asyncio.sleep(0.05)
+
+    @every("1h")
+    def look(self) -> None: ...
+
+
+async def test_settings_that_are_completed_twice_at_once_set_a_skill_up_once(hosted):
+    async with hosted(SlowSkill) as runner:
+        change = ("SlowSkill", "change_settings", (), {"key": "a"})
+        await asyncio.gather(*(runner.run(*change, confirmed=True) for _ in range(3)))
+        assert runner.unavailable == {}
+        assert SlowSkill.began == 1
