@@ -166,12 +166,14 @@ class SkillHost:
             process, task = self._processes.pop(entry)
             task.cancel()
             process.changed = lambda: None
+            process.is_own = lambda _: False
             self._forget(process, but=())
         waiting = []
         for entry in wanted:
             if entry not in self._processes and self._make_process is not None:
                 process = self._make_process(entry)
                 process.changed = partial(self._offer, process)
+                process.is_own = partial(self._is_of, process)
                 task = self._tasks.create_task(process.run(), name=f"skill {entry.name}")
                 self._processes[entry] = process, task
                 waiting.append(self._tasks.create_task(process.settled.wait()))
@@ -185,6 +187,9 @@ class SkillHost:
             self._not_loaded.pop(name, None)
             if name in self._runner.skills:
                 self._runner.remove(name)
+
+    def _is_of(self, process: SkillProcess, name: str) -> bool:
+        return self._owners.get(name) is process
 
     def _offer(self, process: SkillProcess) -> None:
         """Offer the skills of a process as they are now."""

@@ -68,6 +68,7 @@ class SkillProcess:
         entry: The file or folder.
         skills: What it offers, by name; known from the first time that it has loaded.
         changed: Called whenever skills are others, or can be called or not.
+        is_own: Whether a skill of a name is this one's: another may have come before it.
         settled: Set once it has been set up, or has failed for the first time.
 
     Args:
@@ -95,6 +96,7 @@ class SkillProcess:
         self.skills: dict[str, LoadedSkill] = {}
         self.settled = asyncio.Event()
         self.changed: Callable[[], None] = lambda: None
+        self.is_own: Callable[[str], bool] = lambda _: True
         self._failed: dict[str, Unavailable] = {}
         self._down: Unavailable | None = unavailable("process", "it has not started")
         self._data = data
@@ -107,6 +109,7 @@ class SkillProcess:
         self._processes = processes
         self._stdin: asyncio.StreamWriter | None = None
         self._names: frozenset[str] = frozenset()
+        self._has_loaded = False
         self._hears: frozenset[tuple[str, str]] = frozenset()
         self._calls: dict[int, _Inbox] = {}
         self._within: dict[int, PresentCall] = {}
@@ -171,7 +174,7 @@ class SkillProcess:
                 assert process.stdin is not None
                 assert process.stdout is not None
                 self._stdin, self._pid = process.stdin, process.pid
-                self._names, self._hears = frozenset(), frozenset()
+                self._names, self._hears, self._has_loaded = frozenset(), frozenset(), False
                 output = tasks.create_task(self._log_output(output_of(process.stderr)))
                 tasks.create_task(self._read(process.stdout, tasks), name="messages of a skill")
                 tasks.create_task(self._watch(process.pid), name="limits of a skill")
@@ -190,6 +193,9 @@ class SkillProcess:
                             await process.wait()
         except OSError as error:
             return f"it cannot be started: {error.strerror or error}"
+        except asyncio.CancelledError:
+            self._tell_calls("it is no longer there")
+            raise
         finally:
             self._stdin = None
         if self._is_outdated:
@@ -198,9 +204,12 @@ class SkillProcess:
         how = self._fault or (f"code {code}" if code >= 0 else f"signal {-code}")
         if not self._fault and self._last_line:
             how += f": {self._last_line}"
+        self._tell_calls(how)
+        return how
+
+    def _tell_calls(self, how: str) -> None:
         for inbox in self._calls.values():
             inbox.put_nowait(how)
-        return how
 
     async def _python(self) -> list[str]:
         """Wait until its packages are installed, and return the command of its Python."""
@@ -330,8 +339,9 @@ class SkillProcess:
     def _accept(self, message: messages.FromChild, published: TokenBucket, tasks: asyncio.TaskGroup) -> None:
         match message:
             case Loaded():
-                if self._names:
+                if self._has_loaded:
                     raise ValueError("its skills twice")
+                self._has_loaded = True
                 self.skills = {
                     offer.registration.skill: remote_skill(
                         offer.registration, concurrency=offer.concurrency, invoke=self._invoke
@@ -350,7 +360,8 @@ class SkillProcess:
                 if not published.take():
                     self._end("its state changed too often")
                 known = {name: why for name, why in self._failed.items() if name not in self._names}
-                self._failed = known | message.unavailable
+                now = {name: why for name, why in message.unavailable.items() if name in self._names}
+                self._failed = known | now
                 self._become(None)
             case HomeCall():
                 if message.skill not in self._names or len(self._home_calls) >= limits.SKILL_HOME_CALLS:
@@ -363,7 +374,8 @@ class SkillProcess:
                     raise ValueError("a value of another skill")
                 if not published.take():
                     self._end("it published too much")
-                self._publish(message)
+                if self.is_own(message.skill):
+                    self._publish(message)
             case _:
                 inbox = self._calls.get(message.id)
                 if inbox is not None and inbox.qsize() < 2:
@@ -371,9 +383,13 @@ class SkillProcess:
 
     async def _call_home(self, call: HomeCall) -> None:
         """Make a call for a skill, with the rights of the call in which it makes it."""
+        reason = ""
         if self._home is None or (call.within is not None and call.within not in self._within):
-            ended = CallError(ErrorCode.REFUSED, "the call in which it is made has ended")
-            await self._send(messages.failure_of(call.id, ended))
+            reason = "the call in which it is made has ended"
+        elif not self.is_own(call.skill):
+            reason = "another skill of its name is offered"
+        if self._home is None or reason:
+            await self._send(messages.failure_of(call.id, CallError(ErrorCode.REFUSED, reason)))
             return
         try:
             within = self._within[call.within] if call.within is not None else NO_CALL

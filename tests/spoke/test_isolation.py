@@ -301,6 +301,91 @@ async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does
         assert {each.skill for each in host.registrations} == {"PumpSkill", "LampSkill", "MendedSkill"}
 
 
+POSING = """
+    from strawberry_skills import Skill
+
+
+    class LampSkill(Skill):
+        def off(self) -> None: ...
+
+
+    class PoserSkill(Skill):
+        async def pose(self) -> str:
+            self._context.sink.publish_state("LampSkill", "is_on", True, unit=None, device_class=None)
+            lamp = LampSkill()
+            lamp._context = self._context
+            return await lamp.home.devices.hall.DoorSkill.open()
+"""
+
+
+async def test_it_neither_publishes_nor_calls_in_the_name_of_a_skill_that_is_not_its_own(
+    pump: Path, tmp_path: Path
+) -> None:
+    (pump / "pump.py").write_text(textwrap.dedent(POSING))
+    (pump.parent / "lamp.py").write_text("class LampSkill:\n    def on(self) -> bool:\n        return True\n")
+    settings, sink, hall = SpokeSettings(home=tmp_path, skills=(pump.parent,)), RecordingSink(), Hall()
+    async with await SkillHost.load(settings, device="pc", sink=sink, home=hall) as host:
+        assert set(host.available) == {"LampSkill", "PoserSkill"}
+        with pytest.raises(CallError, match="another skill of its name"):
+            await host._runner.run("PoserSkill", "pose")
+        assert await host._runner.run("LampSkill", "on") is True
+    assert hall.calls == []
+    assert sink.states == []
+
+
+THIRSTY = """
+    import time
+    from pydantic import BaseModel
+    from strawberry_skills import Skill
+
+
+    class ThirstySkill(Skill):
+        class Settings(BaseModel):
+            tank: str
+            hose: str
+
+        async def setup(self) -> None:
+            if self.settings.hose == "broken":
+                raise OSError("the hose is broken")
+
+        def drink(self) -> str:
+            return self.settings.tank
+
+        def sip(self) -> None:
+            self.state("sips", True)
+            time.sleep(60)
+"""
+
+
+async def test_one_that_still_lacks_a_setting_is_not_called_available_and_its_end_ends_its_calls(
+    pump: Path, tmp_path: Path
+) -> None:
+    (pump / "pump.py").write_text(textwrap.dedent(THIRSTY))
+    settings, sink = SpokeSettings(home=tmp_path, skills=(pump.parent,)), RecordingSink()
+    async with await SkillHost.load(settings, device="pc", sink=sink) as host:
+
+        async def change(**given: str) -> str:
+            await host._runner.run("ThirstySkill", "change_settings", kwargs=given, confirmed=True)
+            (offered,) = host.registrations
+            return offered.unavailable.reason if offered.unavailable is not None else ""
+
+        assert await change(tank="barrel") == "hose"
+        assert "broken" in await change(hose="broken")
+        assert await change(hose="green") == ""
+        assert await host._runner.run("ThirstySkill", "drink") == "barrel"
+        async with open_tasks() as tasks:
+            tasks.create_task(host.follow())
+
+            async def remove() -> None:
+                await wait_for(lambda: bool(sink.states), "the call")
+                pump.rename(tmp_path / "away")
+
+            tasks.create_task(remove())
+            with pytest.raises(CallError, match="no longer there") as ended:
+                await host._runner.run("ThirstySkill", "sip")
+        assert ended.value.code == ErrorCode.OUTCOME_UNKNOWN
+
+
 async def test_conflicting_versions_work_side_by_side_once_they_are_installed(
     tmp_path: Path, wheels: Path
 ) -> None:
