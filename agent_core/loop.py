@@ -43,7 +43,7 @@ from contracts.chat import (
 )
 from contracts.errors import GatewayError, NoModel
 from contracts.phrases import Phrase
-from contracts.trace import span
+from contracts.tracing.trace import span
 from sandbox_host.limits import Deadline
 
 _PARAGRAPH: Final = "\n\n"

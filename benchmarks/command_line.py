@@ -13,9 +13,9 @@ from typing import Final
 from benchmarks.measure import Effort, milliseconds, run_nothing
 from benchmarks.table import Reach, Row
 from contracts.claims import SCOPES
-from identity.challenges import hub_document
 from identity.files import only_one
 from identity.keys import KeyPair
+from identity.logins.challenges import hub_document
 from identity.tokens import issue, make_claims
 
 _HUB: Final = "hub-1"

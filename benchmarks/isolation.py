@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Final
 
-from agent_core.skills.loader import load_entry
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.loading.loader import load_entry
+from agent_core.skills.running.runner import SkillRunner
+from agent_core.skills.running.triggers import LocalSink
 from agent_core.skills.skill import SkillContext
-from agent_core.skills.triggers import LocalSink
 from benchmarks.measure import Effort, median_ms
 from benchmarks.table import Reach, Row
 from chat.tasks import happens, open_tasks

@@ -22,11 +22,11 @@ from contracts.chat import (
     TurnOutcome,
     TurnState,
 )
-from contracts.correlation import correlated
 from contracts.errors import Conflict, DiskFull, StorageError, StrawberryError, TooManyRequests
 from contracts.rates import Backoff, Slots
 from contracts.text import shortened, storable
-from contracts.trace import Trace, span, within
+from contracts.tracing.correlation import correlated
+from contracts.tracing.trace import Trace, span, within
 from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)

@@ -62,9 +62,9 @@ class TraceRow(Table, table=True):
         at: When the turn ended.
         model: Name of the ``[[models]]`` entry that answered last.
         cost: What the providers say; None where none does.
-        ms: Milliseconds by kind of span; see `contracts.trace.own_ms`.
+        ms: Milliseconds by kind of span; see `contracts.tracing.trace.own_ms`.
         left_out: Spans that were too many.
-        spans: A list of `contracts.trace.TurnSpan` as JSON, zipped.
+        spans: A list of `contracts.tracing.trace.TurnSpan` as JSON, zipped.
     """
 
     __tablename__ = "turn_trace"

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.devices.joining import Authentication, BusAccess, Login
 from contracts.names import InstanceName
-from identity.passwords import COST, HashCost
+from identity.logins.passwords import COST, HashCost
 
 _DAY_S = 24 * 60 * 60
 CENTURY_S = 36_500 * _DAY_S

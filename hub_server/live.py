@@ -44,7 +44,7 @@ from hub_live.watchers.opening import open_watchers
 from hub_live.watchers.operations import timers as timer_operations
 from hub_live.watchers.operations import watchers as watcher_operations
 from hub_live.watchers.skill import WatcherSkill
-from hub_live.watchers.timers import Timers, open_timers
+from hub_live.watchers.timers.timers import Timers, open_timers
 from hub_live.watchers.watchers import Watchers
 from hub_live.world import World, WorldSkill, open_world
 from hub_live.world.operations import world as world_operations

@@ -16,8 +16,8 @@ from hub_live.events import NotificationData
 from hub_web import limits
 from hub_web.door import THEME_COOKIE, Theme, asset
 from hub_web.parts.layout import Words, empty, failure, icon_button, note
-from hub_web.parts.notices import notice_path, notice_words
-from hub_web.parts.push import show_push
+from hub_web.parts.notices.notices import notice_path, notice_words
+from hub_web.parts.notices.push import show_push
 from hub_web.texts import text
 from hub_web.view import SEEN_COOKIE, view
 

@@ -31,7 +31,7 @@ from hub_web.api import Api
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.parts import times
-from hub_web.parts.forms import text_field
+from hub_web.parts.calls.forms import text_field
 from hub_web.parts.layout import Words, actions, heading
 from hub_web.sockets import WebSession
 from hub_web.texts import LANGUAGE, choose, for_people, text

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent_core.models.entries import GatewayKind, Models
 from agent_core.prompt import Household
-from agent_core.skills.runner import RunnerSettings
+from agent_core.skills.running.runner import RunnerSettings
 from agent_core.turn import TurnLimits
 from contracts.devices.presence import HEARTBEAT_S
 from voice.settings import VoiceSettings

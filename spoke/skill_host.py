@@ -16,12 +16,12 @@ from zoneinfo import ZoneInfo
 from pydantic_core import to_json
 
 from agent_core.models.entries import KEYS_FILE, read_keys
-from agent_core.skills.folders import GOES_ON, SkillFolders
 from agent_core.skills.home import PRESENT_CALL, HomeCaller, PresentCall
-from agent_core.skills.loader import LoadedSkill, LoadProblem, expose, holds_skills
-from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
+from agent_core.skills.loading.folders import GOES_ON, SkillFolders
+from agent_core.skills.loading.loader import LoadedSkill, LoadProblem, expose, holds_skills
+from agent_core.skills.running.runner import NotCancelled, RunnerSettings, SkillRunner
+from agent_core.skills.running.triggers import LocalSink
 from agent_core.skills.skill import SkillContext, SkillSink, attach
-from agent_core.skills.triggers import LocalSink
 from bus.rpc import ProgressSink
 from chat.tasks import happens, open_tasks
 from contracts.devices.registration import Registration, Unavailable

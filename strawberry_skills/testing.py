@@ -14,11 +14,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import pytest
 
-from agent_core.skills import triggers
 from agent_core.skills.home import PresentCall
-from agent_core.skills.loader import LoadProblem, expose, instance_of, sentence_problems_of
+from agent_core.skills.loading.loader import LoadProblem, expose, instance_of, sentence_problems_of
 from agent_core.skills.results import to_json
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.running import triggers
+from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.settings import StoredSettings
 from agent_core.skills.skill import Skill, SkillContext
 from contracts.errors import CallError, ErrorCode

@@ -14,9 +14,9 @@ import jwt
 from pydantic import SecretStr
 
 from contracts.claims import SCOPES
-from identity.challenges import PATH, hub_document, spoke_proof
 from identity.keys import KeyPair
-from identity.proofs import login_password, make_proof
+from identity.logins.challenges import PATH, hub_document, spoke_proof
+from identity.logins.proofs import login_password, make_proof
 from identity.tokens import issue, make_claims
 
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from agent_core.skills import loader
+from agent_core.skills.loading import loader
 from agent_core.skills.schema import MethodSchema, method_schema
 from agent_core.skills.skill import MethodOptions
 from hub_registry.storage import sqlite

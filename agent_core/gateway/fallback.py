@@ -23,7 +23,7 @@ from contracts.errors import GatewayError, NoModel
 from contracts.phrases import Phrase
 from contracts.rates import Backoff
 from contracts.text import storable
-from contracts.trace import Span, span
+from contracts.tracing.trace import Span, span
 
 
 @dataclass(frozen=True)

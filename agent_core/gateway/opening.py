@@ -16,7 +16,7 @@ from agent_core.gateway.tensorzero import has_tensorzero, open_tensorzero
 from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models, ToolMode, left_out
 from contracts.phrases import Phrase
-from contracts.trace import span
+from contracts.tracing.trace import span
 from contracts.wire import Phrased, PhraseText
 
 

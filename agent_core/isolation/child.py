@@ -13,13 +13,13 @@ from zoneinfo import ZoneInfo
 
 from agent_core.isolation import messages
 from agent_core.isolation.messages import Cancel, Failure, Heard, Invoke, Publication, Result, Start, Taken
-from agent_core.skills.execution import ProgressSink
 from agent_core.skills.home import PRESENT_CALL, PresentCall
-from agent_core.skills.loader import load_entry
+from agent_core.skills.loading.loader import load_entry
 from agent_core.skills.results import to_json
-from agent_core.skills.runner import NotCancelled, SkillRunner
+from agent_core.skills.running.execution import ProgressSink
+from agent_core.skills.running.runner import NotCancelled, SkillRunner
+from agent_core.skills.running.triggers import LocalSink
 from agent_core.skills.skill import SkillContext
-from agent_core.skills.triggers import LocalSink
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
 

@@ -15,9 +15,9 @@ from agent_core.search.directory import HUB_KEY
 from agent_core.sentences.questions import labels_of_call, questions_of
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled
-from contracts.correlation import correlated, ids
 from contracts.errors import CallError, Declined, ErrorCode
-from contracts.trace import Span, place, span, within
+from contracts.tracing.correlation import correlated, ids
+from contracts.tracing.trace import Span, place, span, within
 from contracts.wire import Json
 
 MAX_QUESTIONS: Final = 3

@@ -20,7 +20,7 @@ from agent_core.tools.output import (
 from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, SandboxError
-from contracts.trace import span
+from contracts.tracing.trace import span
 from contracts.wire import Json
 from sandbox_host.limits import Deadline
 from sandbox_host.result import RunResult

@@ -22,7 +22,7 @@ from contracts.errors import ConfigError, Unauthorized
 from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey
-from identity.proofs import ProofCheck
+from identity.logins.proofs import ProofCheck
 
 
 class Revocations:

@@ -18,11 +18,11 @@ from bus.rpc.open_call import OpenCall, Phase, offline
 from bus.rpc.request import CallerSettings, CallRequest, OnProgress
 from bus.rpc.sending import CallSender
 from contracts import topics
-from contracts.correlation import correlated
 from contracts.devices.rpc import Accepted, Call, Failure, Progress, Reply, Result
 from contracts.errors import CallError, ErrorCode, InvalidMessage, InvalidTopic
 from contracts.rates import complaint_limit
-from contracts.trace import Span, span
+from contracts.tracing.correlation import correlated
+from contracts.tracing.trace import Span, span
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
 from identity.keys import PublicKey

@@ -18,7 +18,6 @@ from bus.rpc.incoming import DedupCache, IncomingCall, Stage
 from bus.rpc.replies import Replies
 from bus.rpc.request import MAX_PAYLOAD, SKEW_S, EpochClock
 from contracts import topics
-from contracts.correlation import correlated
 from contracts.devices.rpc import MAX_TTL_MS, Call, Control
 from contracts.errors import (
     CallError,
@@ -29,6 +28,7 @@ from contracts.errors import (
     StillRunning,
 )
 from contracts.rates import complaint_limit
+from contracts.tracing.correlation import correlated
 from contracts.wire import Json
 from identity.envelope import Seal, unseal
 from identity.ids import time_of

@@ -14,9 +14,9 @@ from bus.link import Link, Message
 from bus.rpc.open_call import OpenCall, Phase, offline
 from bus.rpc.request import CallRequest
 from contracts import topics
-from contracts.correlation import ids
 from contracts.devices.rpc import Call, Control
 from contracts.errors import CallError, Disconnected, ErrorCode, InvalidTopic
+from contracts.tracing.correlation import ids
 from identity.envelope import Seal
 from identity.ids import uuid7
 

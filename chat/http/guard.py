@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chat.http.errors import error_response
 from contracts.addresses import endpoint
-from contracts.correlation import correlated
+from contracts.tracing.correlation import correlated
 from identity.ids import uuid7
 
 _NO_PAGE: Final = {"default-src": "'none'", "frame-ancestors": "'none'"}

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from contracts.chat import Mode, TurnOutcome, TurnRecord, TurnState
 from contracts.names import Token
-from contracts.trace import TurnSpan
+from contracts.tracing.trace import TurnSpan
 from contracts.wire import Part, Phrased, PhraseText, Timestamp
 
 

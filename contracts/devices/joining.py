@@ -106,7 +106,7 @@ class HubCard(Part):
         hub_key: The key itself as a JWK.
         ca: PEM of the certificate authority of this home.
         ca_signature: By the hub's key over `ca_document`, base64url without padding.
-        proof: By the hub's key, where the request has a challenge; see `identity.challenges`.
+        proof: By the hub's key, where the request has a challenge; see `identity.logins.challenges`.
     """
 
     hub_id: str

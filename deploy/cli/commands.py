@@ -66,9 +66,9 @@ GROUPS: Final = {
         "certs": ("home:register_certs", "show, make and renew the certificates for --lan"),
     },
     "Data and this program": {
-        "backup": ("backup:register_backup", "write all data of this home into one encrypted file"),
-        "restore": ("backup:register_restore", "restore a backup while no hub runs here"),
-        "database": ("database:register_database", "copy the hub's database to PostgreSQL, or back"),
+        "backup": ("data.backup:register_backup", "write all data of this home into one encrypted file"),
+        "restore": ("data.backup:register_restore", "restore a backup while no hub runs here"),
+        "database": ("data.database:register_database", "copy the hub's database to PostgreSQL, or back"),
         "purge": ("home:register_purge", "remove everything that Strawberry published from the brokers"),
         "completion": (
             "completion:register_completion",

@@ -208,7 +208,7 @@ def _edited(home: Home) -> Iterator[Check]:
     servers = home.directory / "mcp.json"
     if not (soul.exists() or memory.exists() or agents.is_dir() or servers.exists()):
         return
-    from agent_core.edited_file import EditedFile
+    from agent_core.files.edited_file import EditedFile
     from hub_agent.agents.agent import read_files
     from hub_agent.prompt.soul import open_soul
     from hub_live.memory.markdown import parse

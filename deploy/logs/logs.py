@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final, TextIO, TypeVar
 
-from contracts.correlation import ids
+from contracts.tracing.correlation import ids
 from deploy import limits
 from deploy.logs.terminal import visible
 

@@ -34,7 +34,7 @@ from contracts.chat import (
 from contracts.devices.rpc import Actor
 from contracts.errors import NoModel
 from contracts.phrases import Phrase
-from contracts.trace import span
+from contracts.tracing.trace import span
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_agent.agents.agents import Agents
 from hub_agent.agents.rights import AllowedCaller, AllowedCatalogue, allowed_sentence

@@ -19,7 +19,7 @@ from contracts.answers.record import TurnCosts, TurnPage, TurnShown, TurnSummary
 from contracts.chat import Mode, TurnOutcome, TurnState
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
-from contracts.trace import SpanDetail, TurnSpan, own_ms
+from contracts.tracing.trace import SpanDetail, TurnSpan, own_ms
 from contracts.wire import Strict, rfc3339
 from hub_agent import limits
 from hub_agent.tables import TraceRow, TurnRow

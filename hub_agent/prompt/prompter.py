@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from agent_core.edited_file import EditedFile
+from agent_core.files.edited_file import EditedFile
 from agent_core.models.entries import ToolMode
 from agent_core.prompt import (
     Household,

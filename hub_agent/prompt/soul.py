@@ -5,7 +5,7 @@ import unicodedata
 from pathlib import Path
 from typing import Final
 
-from agent_core.edited_file import EditedFile
+from agent_core.files.edited_file import EditedFile
 from contracts.errors import FileProblem
 
 SOUL_FILE: Final = "SOUL.md"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from agent_core.edited_file import MAX_BYTES, EditedFile
+from agent_core.files.edited_file import MAX_BYTES, EditedFile
 from agent_core.models.entries import Model
 from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Origin, Prompt, Text, render

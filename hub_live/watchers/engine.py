@@ -23,7 +23,6 @@ from hub_live import limits
 from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics import field as field_of
 from hub_live.topics.values import visible_to
-from hub_live.watchers.asks import Asks
 from hub_live.watchers.decisions.announcer import action_text, sentence_of
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires, replay
@@ -36,7 +35,8 @@ from hub_live.watchers.phases import TRANSITIONS, Phase, is_watching
 from hub_live.watchers.predicates import Evaluator, parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
-from hub_live.watchers.watched import Watched
+from hub_live.watchers.values.asks import Asks
+from hub_live.watchers.values.watched import Watched
 from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)

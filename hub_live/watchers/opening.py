@@ -11,7 +11,6 @@ from hub_agent.settings import HubSettings
 from hub_live.captures.captures import Captures
 from hub_live.events import Events
 from hub_live.topics import Feed
-from hub_live.watchers.asks import Asks
 from hub_live.watchers.backtest import Recordings
 from hub_live.watchers.decisions.announcer import Announcer
 from hub_live.watchers.decisions.evaluation import EvaluationLimits, Evaluations
@@ -21,6 +20,7 @@ from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
+from hub_live.watchers.values.asks import Asks
 from hub_live.watchers.watchers import Watchers
 from hub_live.watchers.words.proposals import Proposals
 from hub_live.world import World

@@ -30,7 +30,6 @@ from hub_agent.settings import HubSettings
 from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import check_visible, visible_to
-from hub_live.watchers.asks import asked_call
 from hub_live.watchers.backtest import Recordings, backtest, decide
 from hub_live.watchers.decisions.announcer import sentence_of
 from hub_live.watchers.decisions.approved import approve, is_range
@@ -49,7 +48,8 @@ from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, is_watching, p
 from hub_live.watchers.predicates import parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
-from hub_live.watchers.watched import (
+from hub_live.watchers.values.asks import asked_call
+from hub_live.watchers.values.watched import (
     Watched,
     calls_json,
     checked_decision,

@@ -21,7 +21,7 @@ from hub_registry import limits
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.tokens import TokenAuthority
 from identity.keys import PublicKey
-from identity.proofs import ProofCheck
+from identity.logins.proofs import ProofCheck
 from identity.tokens import make_claims
 
 _PROOF: Final = (

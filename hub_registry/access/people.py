@@ -42,7 +42,7 @@ from hub_registry.storage.tables import (
     UserRow,
     now,
 )
-from identity.passwords import Passwords
+from identity.logins.passwords import Passwords
 
 _log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from contracts.wire import Json, Part, Strict
 from hub_registry.access.bearer import Gate, source_of
 from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
-from identity import challenges
 from identity.keys import KeyPair, PublicKey
+from identity.logins import challenges
 
 
 class EnrolBody(Strict):

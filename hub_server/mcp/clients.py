@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TextIO
 
-from agent_core.edited_file import EditedFile
+from agent_core.files.edited_file import EditedFile
 from agent_core.models.entries import filled
 from agent_core.search.directory import RegisteredSkill
 from bus.processes import keep_running, lines_of, output_of, tied

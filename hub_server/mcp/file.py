@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from agent_core.yaml_files import line_of
+from agent_core.files.yaml_files import line_of
 from contracts.errors import FileProblem
 from contracts.validation import WebAddress, explain, first_mistake
 

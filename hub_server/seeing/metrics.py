@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import Final
 
 from chat.turns import Turn
-from contracts.trace import own_ms
+from contracts.tracing.trace import own_ms
 from hub_server import limits
 
 CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -47,7 +47,7 @@ class Metrics:
         call_seconds: By where it ran.
         turns: By who answered and outcome.
         turn_seconds: By who answered.
-        parts: Seconds of turns by kind of work; see `contracts.trace.SpanKind`.
+        parts: Seconds of turns by kind of work; see `contracts.tracing.trace.SpanKind`.
         tokens: Of models, by name and direction.
     """
 

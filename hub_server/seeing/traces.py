@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, Final
 
-from agent_core.skills.execution import in_thread
+from agent_core.skills.running.execution import in_thread
 from chat.tasks import supervise
 from chat.turns import Turn
-from contracts.trace import TurnSpan
+from contracts.tracing.trace import TurnSpan
 from hub_agent.chat.traces import plain_detail
 from hub_server import limits
 

@@ -9,8 +9,8 @@ from contracts.phrases import Phrase
 from hub_agent.agents import operations as profiles
 from hub_web import limits
 from hub_web.api import part
+from hub_web.parts.calls.forms import text_field
 from hub_web.parts.files import FileField, download_link, size
-from hub_web.parts.forms import text_field
 from hub_web.parts.layout import (
     Cell,
     Words,

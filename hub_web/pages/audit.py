@@ -10,7 +10,7 @@ from nicegui import ui
 from contracts.answers.record import AuditEntry, AuditPage
 from hub_agent.calls.audit import PEOPLE
 from hub_server.http import audit as operations
-from hub_web.parts.forms import choice, text_field
+from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, facts, refilled, row, stack
 from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged

@@ -21,8 +21,8 @@ from hub_server.system.models import list_models
 from hub_web import limits
 from hub_web.api import part
 from hub_web.feeds import Feed
+from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import Attachments
-from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import Words, card, cut, empty, icon_button, note, refilled, row, stack
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page

@@ -13,9 +13,9 @@ from hub_server.system.first_steps import SkippedSteps, Step, list_skipped, show
 from hub_server.system.operations import show_system
 from hub_web.pages.models.adding import Adding
 from hub_web.pages.people import edit_person
+from hub_web.parts.home.message_box import MessageBox
 from hub_web.parts.home_assistant import HomeAssistantForm
 from hub_web.parts.layout import Words, actions, badge, note, problem, refilled, row, stack
-from hub_web.parts.message_box import MessageBox
 from hub_web.parts.network import show_lan as show_access
 from hub_web.shell import page
 from hub_web.texts import text

@@ -18,17 +18,17 @@ from contracts.text import shortened
 from hub_live.events.kinds import NotificationData, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_timers, remove_timer
-from hub_live.watchers.timers import TimerSummary
+from hub_live.watchers.timers.timers import TimerSummary
 from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
 from hub_registry.http.skills import list_methods
 from hub_web import limits
 from hub_web.api import part
-from hub_web.parts.arrangement import Arrangement
-from hub_web.parts.controls import Panel, is_on
+from hub_web.parts.calls.controls import Panel, is_on
+from hub_web.parts.home.arrangement import Arrangement
+from hub_web.parts.home.message_box import MessageBox
 from hub_web.parts.layout import Words, actions, card, cut, dot, empty, grid, refilled, row, stack
-from hub_web.parts.message_box import MessageBox
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text

@@ -9,7 +9,7 @@ from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, O
 from contracts.errors import StrawberryError
 from hub_home_assistant.outward.operations import expose, hide, look
 from hub_server.system.operations import show_system
-from hub_web.parts.forms import switch
+from hub_web.parts.calls.forms import switch
 from hub_web.parts.home_assistant import HomeAssistantForm
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.shell import page

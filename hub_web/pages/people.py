@@ -10,8 +10,8 @@ from hub_registry.http.sessions import change_self
 from hub_registry.http.tokens import add_token, list_tokens, revoke_token
 from hub_registry.http.users import add_user, change_user, list_users, make_code, remove_user
 from hub_web import limits
+from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import in_browser
-from hub_web.parts.forms import choice, text_field
 from hub_web.parts.invitation import shown_once
 from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code, cut, grid, note, row
 from hub_web.parts.network import qr_code

@@ -15,8 +15,8 @@ from hub_server.http.sentences import CallOfSentence, SentenceTried, sayable
 from hub_server.http.sentences import attempt as attempt_sentence
 from hub_web import limits
 from hub_web.pages.devices.device import method_row
-from hub_web.parts.calls import call, flag_legend, flags, human, show_result
-from hub_web.parts.forms import choice, text_field
+from hub_web.parts.calls.calls import call, flag_legend, flags, human, show_result
+from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.layout import (
     Words,
     as_json,

@@ -15,8 +15,8 @@ from hub_server.system.first_steps import show_lan
 from hub_server.system.host import CheckAnswer
 from hub_server.system.operations import RestorableBackup, ShownLine, SystemState
 from hub_web import limits
+from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.files import FileField, in_browser, size
-from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import (
     Tone,
     Words,

@@ -10,12 +10,12 @@ from nicegui import ui
 from contracts.answers.record import TurnPage, TurnShown, TurnSummary
 from contracts.errors import StrawberryError
 from contracts.text import shortened
-from contracts.trace import TurnSpan
+from contracts.tracing.trace import TurnSpan
 from hub_agent.chat.traces import TurnFilter
 from hub_server.http import turns as operations
 from hub_web import limits
 from hub_web.api import part
-from hub_web.parts.forms import choice
+from hub_web.parts.calls.forms import choice
 from hub_web.parts.layout import Tone, Words, badge, card, cut, empty, facts, note, problem, row, stack
 from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged

@@ -11,7 +11,7 @@ from contracts.errors import StrawberryError
 from hub_server.system.first_steps import connect_home_assistant, find_home_assistants
 from hub_server.system.operations import show_system
 from hub_web import limits
-from hub_web.parts.forms import refuse, text_field
+from hub_web.parts.calls.forms import refuse, text_field
 from hub_web.parts.layout import actions, dot, note, refilled, row, stack
 from hub_web.texts import text
 from hub_web.view import view

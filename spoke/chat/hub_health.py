@@ -19,8 +19,8 @@ from contracts.errors import (
     StrawberryError,
 )
 from contracts.rates import Backoff
-from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair
+from identity.logins.challenges import PATH as WELL_KNOWN
 from spoke import limits
 from spoke.membership.enrolment import Enrolment
 from spoke.membership.refreshing import find_hub

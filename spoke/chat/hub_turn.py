@@ -19,7 +19,6 @@ from agent_core.turn import Emit
 from chat.http.completions import CompletionChunk
 from chat.turns import Turn
 from contracts.chat import TurnError, TurnFinal
-from contracts.correlation import ids
 from contracts.errors import (
     Conflict,
     GatewayError,
@@ -31,6 +30,7 @@ from contracts.errors import (
     StrawberryError,
     Unsure,
 )
+from contracts.tracing.correlation import ids
 from contracts.wire import Json
 from spoke import limits
 from spoke.chat.hub_health import HubHealth

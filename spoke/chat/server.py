@@ -39,9 +39,9 @@ from chat.operations import Needs, Operations
 from chat.tasks import open_tasks
 from contracts.devices.presence import SpokeSummary
 from contracts.errors import InvalidMessage, Unauthorized
-from identity import challenges
 from identity.files import write_private
 from identity.keys import KeyPair
+from identity.logins import challenges
 from spoke import limits
 from spoke.chat.database import FILE_NAME
 from spoke.chat.speech import Speech

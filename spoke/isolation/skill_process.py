@@ -29,15 +29,15 @@ from agent_core.isolation.messages import (
     Stopped,
 )
 from agent_core.skills.availability import unavailable
-from agent_core.skills.execution import ProgressSink
-from agent_core.skills.folders import Stamp, stamp_of
 from agent_core.skills.home import NO_CALL, PRESENT_CALL, HomeCaller, PresentCall
-from agent_core.skills.loader import REQUIREMENTS, LoadedSkill, declared_skills
-from agent_core.skills.remote import remote_skill
+from agent_core.skills.loading.folders import Stamp, stamp_of
+from agent_core.skills.loading.loader import REQUIREMENTS, LoadedSkill, declared_skills
 from agent_core.skills.results import to_json
+from agent_core.skills.running.execution import ProgressSink
+from agent_core.skills.running.remote import remote_skill
+from agent_core.skills.running.triggers import LocalSink
 from agent_core.skills.settings import variable_of
 from agent_core.skills.skill import TriggerKind
-from agent_core.skills.triggers import LocalSink
 from bus.processes import keep_running, lines_of, output_of
 from chat.tasks import open_tasks
 from contracts.devices.registration import Unavailable

@@ -16,10 +16,10 @@ from pydantic_core import from_json
 
 from contracts.errors import HubBroken, HubUnreachable, HubUntrusted
 from contracts.wire import Json
-from identity.challenges import PATH as WELL_KNOWN
-from identity.challenges import new_challenge, proves_hub
 from identity.keys import KeyPair
-from identity.proofs import make_proof
+from identity.logins.challenges import PATH as WELL_KNOWN
+from identity.logins.challenges import new_challenge, proves_hub
+from identity.logins.proofs import make_proof
 from spoke import limits
 
 TRY_LATER: Final = (429, 500, 502, 503, 504)

@@ -20,7 +20,7 @@ from contracts.devices.joining import BusAccess
 from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.rates import Backoff, jittered
 from identity.keys import KeyPair
-from identity.proofs import login_password
+from identity.logins.proofs import login_password
 from spoke import limits
 from spoke.membership.enrolment import FILE_NAME, Enrolment
 from spoke.membership.refreshing import due_at, find_hub, refresh, renewed

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from contracts.devices.joining import HubCard, ca_document
 from contracts.errors import ConfigError, InvalidMessage
-from identity.challenges import PATH as WELL_KNOWN
 from identity.keys import KeyPair, PublicKey
+from identity.logins.challenges import PATH as WELL_KNOWN
 from spoke.membership.hub_http import HubAnswer, HubHttp
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from agent_core.yaml_files import MAX_BYTES, parse_yaml
+from agent_core.files.yaml_files import MAX_BYTES, parse_yaml
 from contracts.errors import CallError, ErrorCode, FileProblem
 from contracts.wire import Strict
 

@@ -14,7 +14,7 @@ from contracts import topics
 from contracts.devices.presence import DeviceStatus
 from identity.envelope import Seal
 from identity.keys import KeyPair
-from identity.proofs import make_proof
+from identity.logins.proofs import make_proof
 from tests.e2e.bus import Bus
 from tests.e2e.house import House
 from tests.proofs import bus_password, proof_of

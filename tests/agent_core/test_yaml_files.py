@@ -1,7 +1,7 @@
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from agent_core.yaml_files import parse_yaml
+from agent_core.files.yaml_files import parse_yaml
 from contracts.errors import FileProblem
 
 

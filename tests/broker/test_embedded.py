@@ -20,7 +20,7 @@ from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
 from identity import tokens
 from identity.keys import KeyPair
-from identity.proofs import login_password
+from identity.logins.proofs import login_password
 from tests.broker.embedded_world import (
     HUB,
     QUICK_S,

@@ -9,7 +9,7 @@ from bus.rpc.failover import Served
 from contracts import topics
 from contracts.devices.rpc import Accepted, Call
 from contracts.errors import CallError, ErrorCode
-from contracts.trace import Trace, within
+from contracts.tracing.trace import Trace, within
 from identity.keys import KeyPair
 from tests.bus.conftest import OpenHouse
 from tests.bus.rpc_world import PATIENT, QUICK, House, request, settle

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from contracts.errors import NotFound
-from contracts.trace import MAX_CHARS, MAX_SPANS, SpanDetail, Trace, own_ms, place, span, within
+from contracts.tracing.trace import MAX_CHARS, MAX_SPANS, SpanDetail, Trace, own_ms, place, span, within
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.correlation import correlated
+from contracts.tracing.correlation import correlated
 from deploy.logs.logs import _PACKAGES, JsonFormatter, RedactingFormatter, redact
 from hub_registry.access.codes import new_code
 from identity.keys import KeyPair

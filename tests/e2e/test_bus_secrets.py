@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from identity.keys import KeyPair
-from identity.proofs import make_proof
+from identity.logins.proofs import make_proof
 from tests.e2e.house import House, wait_for
 from tests.e2e.secured import ADMIN_PASSWORD, Secured
 from tests.forkserver import SCRIPT

@@ -13,8 +13,8 @@ import httpx
 from pydantic import SecretStr
 
 from agent_core.models.entries import Model, ModelEntry, Models
-from agent_core.skills.loader import expose
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.loading.loader import expose
+from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto

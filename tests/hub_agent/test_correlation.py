@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from agent_core.skills.skill import Skill, skill_method
-from contracts.correlation import ids
+from contracts.tracing.correlation import ids
 from deploy.logs.logs import JsonFormatter
 from tests.hub_agent.home import Home
 from tests.model_server import Says, ScriptedModel, calls

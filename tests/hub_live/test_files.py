@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.edited_file import MAX_BYTES, EditedFile
+from agent_core.files.edited_file import MAX_BYTES, EditedFile
 from contracts.errors import FileProblem
 
 

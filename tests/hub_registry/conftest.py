@@ -15,7 +15,7 @@ from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
 from identity.keys import KeyPair
-from identity.passwords import HashCost
+from identity.logins.passwords import HashCost
 from tests.hub_registry.http_client import Browser, Client, speak_to
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.own_brokers import KINDS, open_own

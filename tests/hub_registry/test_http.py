@@ -9,9 +9,9 @@ from agent_core.search.directory import RegisteredSkill
 from contracts.claims import Claims
 from contracts.errors import Unauthorized
 from hub_registry.storage.tables import now
-from identity.challenges import proves_hub
 from identity.keys import KeyPair
-from identity.proofs import make_proof
+from identity.logins.challenges import proves_hub
+from identity.logins.proofs import make_proof
 from tests.hub_registry.spokes import registration
 from tests.proofs import Authorization, proof_of
 

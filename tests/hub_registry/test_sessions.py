@@ -11,7 +11,7 @@ from contracts.errors import Unauthorized
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.storage.tables import now
-from identity.passwords import COST
+from identity.logins.passwords import COST
 from tests.hub_registry.http_client import ORIGIN, PASSWORD, Browser
 
 

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from contracts.errors import ConfigError
 from hub_agent.settings import BusSettings, HttpSettings, HubSettings
 from hub_server.service import open_hub
-from identity.proofs import make_proof
+from identity.logins.proofs import make_proof
 from spoke.membership.hub_http import HubHttp
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from contracts.text import escaped
-from contracts.trace import SpanDetail, TurnSpan
+from contracts.tracing.trace import SpanDetail, TurnSpan
 from hub_web.parts.plots import axis_number
 from hub_web.parts.times import ago, at, milliseconds
 from hub_web.parts.turns.markdown import rendered

@@ -9,8 +9,8 @@ from agent_core.skills.schema import method_schema
 from agent_core.skills.skill import MethodOptions
 from contracts.answers.skills import MethodBody
 from hub_web.pages.live.topic_tree import short
-from hub_web.parts.controls import controls_of
-from hub_web.parts.schema import BadValue, documented, fields_of, read_value, shown_value
+from hub_web.parts.calls.controls import controls_of
+from hub_web.parts.calls.schema import BadValue, documented, fields_of, read_value, shown_value
 
 NO_KEY = SecretStr("")
 

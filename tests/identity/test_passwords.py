@@ -1,7 +1,7 @@
 from argon2 import PasswordHasher, extract_parameters
 from pydantic import SecretStr
 
-from identity.passwords import Passwords
+from identity.logins.passwords import Passwords
 
 PASSWORD = SecretStr("M\u00fcller und Sohn")
 

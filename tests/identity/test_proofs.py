@@ -4,7 +4,7 @@ import pytest
 
 from contracts.errors import StaleProof, Unauthorized
 from identity.keys import KeyPair
-from identity.proofs import ProofCheck, login_password
+from identity.logins.proofs import ProofCheck, login_password
 
 START = 1_800_000_000.0
 

@@ -32,9 +32,9 @@ from contracts.devices.joining import (
 from contracts.errors import StaleProof, Unauthorized
 from contracts.wire import Json
 from identity import tokens
-from identity.challenges import hub_document
 from identity.keys import KeyPair, PublicKey
-from identity.proofs import ProofCheck
+from identity.logins.challenges import hub_document
+from identity.logins.proofs import ProofCheck
 from tests.ports import free_port
 
 HUB = "home-1"

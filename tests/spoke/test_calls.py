@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from agent_core.skills.runner import RunnerSettings
+from agent_core.skills.running.runner import RunnerSettings
 from contracts import topics
 from contracts.devices.rpc import Actor, Call, Control
 from contracts.errors import CallError, ErrorCode
 from identity.envelope import Seal
 from identity.ids import uuid7
 from identity.keys import KeyPair
-from identity.proofs import ProofCheck
+from identity.logins.proofs import ProofCheck
 from spoke.app import Spoke, open_spoke
 from tests.spoke.home import ANNA, DEVICE, HUB, PATIENCE_S, BusSide, Place, StandInHub, wait_for
 

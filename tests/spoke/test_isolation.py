@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from agent_core.skills.home import PRESENT_CALL, HomeCaller, PresentCall
-from agent_core.skills.runner import SkillRunner
-from agent_core.skills.triggers import LocalSink
+from agent_core.skills.running.runner import SkillRunner
+from agent_core.skills.running.triggers import LocalSink
 from chat.tasks import happens, open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode
 from spoke.isolation.environment import Environment

@@ -15,7 +15,7 @@ from deploy.cli.terminal.output import Output, note
 from deploy.directory import Home
 
 if TYPE_CHECKING:
-    from agent_core.skills.loader import LoadedSkills
+    from agent_core.skills.loading.loader import LoadedSkills
     from contracts.wire import Json
 
 _PLUGIN: Final = "strawberry_skills.testing"
@@ -80,8 +80,8 @@ def lint(options: argparse.Namespace) -> int:
     Shows what does not load of skills, and what loads and yet serves a model or a person badly: missing
     docstrings, types and flags, and names that say nothing. Ends with code 1 where there is something.
     """
-    from agent_core.skills.lint import Advice
-    from agent_core.skills.lint import lint as advice_for
+    from agent_core.skills.loading.lint import Advice
+    from agent_core.skills.loading.lint import lint as advice_for
 
     with loaded(path_of(options.path)) as found:
         problems = [Advice(each.path, f"{each.what}: {each.message}", each.hint) for each in found.problems]
@@ -115,7 +115,7 @@ def path_of(path: str | None) -> Path:
 @contextmanager
 def loaded(path: Path) -> Iterator["LoadedSkills"]:
     """Load the skills of a file or of a folder, with an empty folder for the data of each."""
-    from agent_core.skills.folders import folders_at
+    from agent_core.skills.loading.folders import folders_at
     from agent_core.skills.skill import SkillContext
 
     with tempfile.TemporaryDirectory() as data:

@@ -41,7 +41,7 @@ def try_skills(options: argparse.Namespace) -> None:
     prompt, the three tools and their answers, each with its size and time. Skills that you save are loaded
     again. It needs no hub. Calls are real, and may ask you, as a person, for a yes.
     """
-    from agent_core.skills.loader import is_skill
+    from agent_core.skills.loading.loader import is_skill
     from deploy.settings.options import sample_names
     from deploy.settings.settings import read_household
     from spoke.settings import SpokeSettings

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from contracts.errors import ProblemDetails, StrawberryError, Unauthorized
 from deploy import limits
-from identity import challenges
+from identity.logins import challenges
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -152,7 +152,7 @@ def _entry(skills: Path, name: str) -> Path:
     Raises:
         ConfigError: There is none of this name.
     """
-    from agent_core.skills.loader import is_isolated
+    from agent_core.skills.loading.loader import is_isolated
 
     found = {each.name: each for each in skills.iterdir() if is_isolated(each)} if skills.is_dir() else {}
     if name not in found:

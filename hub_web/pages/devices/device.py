@@ -26,8 +26,8 @@ from hub_web.api import part
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
 from hub_web.pages.devices.programs import Programs
 from hub_web.pages.devices.review import Review
-from hub_web.parts.calls import call, call_by_form, flags, human, labels_of, run_by_form
-from hub_web.parts.forms import SchemaForm, choice, switch, text_field
+from hub_web.parts.calls.calls import call, call_by_form, flags, human, labels_of, run_by_form
+from hub_web.parts.calls.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
     Words,

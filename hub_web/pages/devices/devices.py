@@ -14,7 +14,7 @@ from hub_registry.http import devices as operations
 from hub_registry.http import joining
 from hub_web import limits
 from hub_web.api import part
-from hub_web.parts.forms import choice, switch, text_field
+from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
     Tone,

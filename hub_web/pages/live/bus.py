@@ -16,8 +16,8 @@ from hub_live.topics.tree import ShownTopic, TreeEvent
 from hub_web import limits
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
+from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import size
-from hub_web.parts.forms import choice, text_field
 from hub_web.parts.layout import (
     Words,
     as_json,

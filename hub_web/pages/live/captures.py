@@ -11,8 +11,8 @@ from hub_live.captures.files.downloads import CapturedFile
 from hub_live.captures.files.formats import FORMATS
 from hub_live.events.kinds import CaptureData
 from hub_web.api import part
+from hub_web.parts.calls.forms import choice, number_field, switch, text_field
 from hub_web.parts.files import download_link, size
-from hub_web.parts.forms import choice, number_field, switch, text_field
 from hub_web.parts.layout import (
     Cell,
     Tone,

@@ -9,7 +9,7 @@ from hub_agent.prompt.operations import show_prompt
 from hub_live.memory import operations as memories
 from hub_registry.http.users import list_users
 from hub_web.api import part
-from hub_web.parts.forms import switch, text_field
+from hub_web.parts.calls.forms import switch, text_field
 from hub_web.parts.layout import Words, badge, card, empty, note, problem, refilled, row, stack
 from hub_web.shell import page
 from hub_web.texts import text

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_live.topics.operations import PublishBody
 from hub_server.http.skills import publish as send_message
+from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.files import size
-from hub_web.parts.forms import choice, switch, text_field
 from hub_web.parts.layout import code, facts, note, problem
 from hub_web.texts import text
 from hub_web.view import view

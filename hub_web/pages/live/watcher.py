@@ -25,7 +25,7 @@ from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
 from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
-from hub_web.parts.forms import choice, text_field
+from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.layout import (
     Cell,
     Tone,

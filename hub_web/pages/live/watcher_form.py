@@ -21,7 +21,7 @@ from hub_web.api import part
 from hub_web.limits import MANY_TOPICS
 from hub_web.pages.live.watcher_words import SentenceForm
 from hub_web.pages.live.watchers import rule_of
-from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
+from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import Words, actions, card, folded, note, refilled, row, stack
 from hub_web.parts.times import lasting
 from hub_web.shell import page

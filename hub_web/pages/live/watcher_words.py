@@ -24,7 +24,7 @@ from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
 from hub_web.api import part
 from hub_web.limits import MANY_TOPICS
-from hub_web.parts.forms import SchemaForm, choice, refuse, switch, text_field
+from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import (
     Words,
     actions,

@@ -12,8 +12,8 @@ from agent_core.models.providers import PROVIDERS, Provider
 from agent_core.setup.writing import name_for, own_variable
 from hub_server.system import models as operations
 from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, TriedModel
+from hub_web.parts.calls.forms import choice, refuse, text_field
 from hub_web.parts.files import size
-from hub_web.parts.forms import choice, refuse, text_field
 from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, stack
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text

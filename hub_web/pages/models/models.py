@@ -15,9 +15,9 @@ from hub_server.system import models as operations
 from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, ShownModelEntry
 from hub_web.pages.models.adding import Adding, show_result
 from hub_web.pages.models.ollama import Ollama
-from hub_web.parts.forms import choice, number_field, text_field
+from hub_web.parts.calls.forms import choice, number_field, text_field
+from hub_web.parts.home.message_box import MessageBox
 from hub_web.parts.layout import Words, card, cut, dot, heading, note, problem, refilled, stack
-from hub_web.parts.message_box import MessageBox
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view

@@ -9,8 +9,8 @@ from agent_core.models.ollama import LocalModel
 from agent_core.setup.looking import FoundOllama
 from contracts.errors import InvalidMessage, StrawberryError
 from hub_server.system import models as operations
+from hub_web.parts.calls.forms import text_field
 from hub_web.parts.files import size
-from hub_web.parts.forms import text_field
 from hub_web.parts.layout import Cell, Words, actions, badge, card, failure, note, refilled, stack, table
 from hub_web.texts import text
 from hub_web.view import view

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from contracts.trace import SpanDetail, TurnSpan
+from contracts.tracing.trace import SpanDetail, TurnSpan
 from hub_web import limits
 from hub_web.parts.layout import Words, code, cut, facts
 from hub_web.parts.times import milliseconds

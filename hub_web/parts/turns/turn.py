@@ -21,13 +21,13 @@ from contracts.chat import (
     TurnFinal,
     TurnRecord,
 )
-from contracts.trace import TurnSpan
+from contracts.tracing.trace import TurnSpan
 from hub_registry.http.devices import allow_method
 from hub_server.http.turns import show as show_turn
 from hub_web import limits
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
-from hub_web.parts.calls import as_question, human, show_call
+from hub_web.parts.calls.calls import as_question, human, show_call
 from hub_web.parts.files import file_badges
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.turns.markdown import Markdown

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_core.skills.folders import load_skills
-from agent_core.skills.loader import LoadedSkill, LoadedSkills, expose
+from agent_core.skills.loading.folders import load_skills
+from agent_core.skills.loading.loader import LoadedSkill, LoadedSkills, expose
 from agent_core.skills.skill import Skill, SkillContext, attach
 
 

@@ -10,7 +10,7 @@ import pytest
 from agent_core.search.catalogue import FailingSkill, SearchPage
 from agent_core.skills.availability import SkillUnavailable, shown_reason, unavailable
 from agent_core.skills.home import PRESENT_CALL, PresentCall
-from agent_core.skills.runner import RunnerSettings, SkillRunner
+from agent_core.skills.running.runner import RunnerSettings, SkillRunner
 from agent_core.skills.skill import Skill
 from agent_core.tools.output import search_text
 from contracts.devices.registration import Unavailable

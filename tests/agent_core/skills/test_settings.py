@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from agent_core.schemas.arguments import check_arguments, without_secrets
-from agent_core.skills.loader import expose
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.loading.loader import expose
+from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill, attach, every
 from contracts.errors import CallError, ErrorCode
 

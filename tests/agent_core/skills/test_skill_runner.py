@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent_core.skills.runner import NotCancelled, RunnerSettings, SkillRunner
+from agent_core.skills.running.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.skill import Skill, skill_method
 from contracts.errors import CallError, ConfigError, ErrorCode
 

@@ -13,8 +13,8 @@ from agent_core.search.catalogue import Target
 from agent_core.sentences.index import SentenceCall, SentenceIndex
 from agent_core.sentences.responses import response_text
 from agent_core.sentences.understanding import Said, Understanding
-from agent_core.skills.loader import load_entry
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.loading.loader import load_entry
+from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.settings import StoredSettings
 from agent_core.skills.skill import SkillContext
 from contracts.wire import Json

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import spoke.samples
-from agent_core.skills.folders import load_skills
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.loading.folders import load_skills
+from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
 
 SAMPLES = Path(spoke.samples.__file__).parent

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent_core.search.directory import RegisteredSkill
-from agent_core.skills.folders import load_skills
-from agent_core.skills.loader import expose
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.loading.folders import load_skills
+from agent_core.skills.loading.loader import expose
+from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill, SkillContext, attach
 from contracts.devices.registration import Registration
 from contracts.errors import CallError

@@ -12,8 +12,8 @@ import pytest
 
 import spoke
 from agent_core.search.directory import RegisteredSkill
-from agent_core.skills.folders import load_skills
-from agent_core.skills.runner import SkillRunner
+from agent_core.skills.loading.folders import load_skills
+from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
 from contracts.devices.registration import Registration
 from contracts.errors import CallError, ErrorCode

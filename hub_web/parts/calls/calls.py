@@ -16,7 +16,7 @@ from contracts.wire import Json
 from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_agent.calls.direct import CallBody
 from hub_server.http.skills import call_skill
-from hub_web.parts.forms import SchemaForm
+from hub_web.parts.calls.forms import SchemaForm
 from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import view

@@ -11,8 +11,8 @@ from contracts.errors import InvalidMessage, StrawberryError
 from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_web import limits
+from hub_web.parts.calls.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.parts.layout import Words, failure, row, stack
-from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.texts import text
 
 Element = TypeVar("Element", bound=ui.element)

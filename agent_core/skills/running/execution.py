@@ -11,9 +11,9 @@ from contextlib import aclosing
 from typing import Any, NoReturn, TypeVar
 
 from agent_core.schemas.arguments import check_result
-from agent_core.skills.loader import LoadedMethod
-from agent_core.skills.remote import RemoteMethod
+from agent_core.skills.loading.loader import LoadedMethod
 from agent_core.skills.results import to_json
+from agent_core.skills.running.remote import RemoteMethod
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
 from agent_core.skills.skill_loop import SkillLoop, Work
 from contracts.errors import CallError, ErrorCode, StrawberryError

@@ -10,10 +10,10 @@ from nicegui import ui
 from agent_core.skills.labels import Labels
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.wire import Json
-from hub_web.parts.calls import call
-from hub_web.parts.forms import choice, number_field, slider, switch, text_field
+from hub_web.parts.calls.calls import call
+from hub_web.parts.calls.forms import choice, number_field, slider, switch, text_field
+from hub_web.parts.calls.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.parts.layout import Words, row
-from hub_web.parts.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.texts import text
 from hub_web.view import view
 

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from agent_core.skills.loader import (
+from agent_core.skills.loading.loader import (
     ContextFactory,
     LoadedSkill,
     LoadedSkills,

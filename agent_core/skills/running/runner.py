@@ -11,13 +11,13 @@ from typing import Self
 
 from agent_core.schemas.arguments import secret_arguments, without_secrets
 from agent_core.schemas.nearest import suggestion
-from agent_core.skills.execution import Execution, ProgressSink
-from agent_core.skills.lifecycle import Lifecycle, LifecycleSettings
-from agent_core.skills.loader import LoadedMethod, LoadedSkill, LoadProblem
+from agent_core.skills.loading.loader import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
+from agent_core.skills.running.execution import Execution, ProgressSink
+from agent_core.skills.running.lifecycle import Lifecycle, LifecycleSettings
+from agent_core.skills.running.triggers import LocalSink, RunningTriggers
 from agent_core.skills.settings import SETTINGS_HINT, SETTINGS_METHODS
 from agent_core.skills.skill import Skill
-from agent_core.skills.triggers import LocalSink, RunningTriggers
 from contracts.devices.registration import Unavailable
 from contracts.errors import CallError, ErrorCode
 from contracts.phrases import Phrase

@@ -20,7 +20,7 @@ from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.definition import WatchedValue
 from hub_live.watchers.tables import WatcherRow
-from hub_live.watchers.watched import Watched
+from hub_live.watchers.values.watched import Watched
 from hub_registry.storage.tables import now
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from agent_core import limits
 from agent_core.skills.availability import SkillUnavailable, folder_of, secrets_of, unavailable
 from agent_core.skills.home import NO_CALL, PRESENT_CALL
-from agent_core.skills.loader import LoadedSkill
+from agent_core.skills.loading.loader import LoadedSkill
 from agent_core.skills.skill import Skill, attach_tasks, tasks_of
 from agent_core.skills.skill_loop import OwnedTasks
 from agent_core.skills.tasks import SkillTasks

@@ -1,0 +1,1 @@
+"""Files that people edit: read again when they change."""

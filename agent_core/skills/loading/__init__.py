@@ -1,0 +1,1 @@
+"""Skills found in folders, loaded and checked."""

@@ -1,0 +1,1 @@
+"""Skills that run: their calls, tasks, triggers and ends."""

@@ -1,0 +1,1 @@
+"""Commands that keep or move the data of a home."""

@@ -1,0 +1,1 @@
+"""Timers and reminders, and the times of day that people say."""

@@ -1,0 +1,1 @@
+"""Values that watchers see: topics, and what methods answer."""

@@ -1,0 +1,1 @@
+"""Forms and controls of what a method takes, and its call."""

@@ -1,0 +1,1 @@
+"""Notifications in the page and on the phone."""

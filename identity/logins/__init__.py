@@ -1,0 +1,1 @@
+"""How people and devices prove who they are."""
