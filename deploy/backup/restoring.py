@@ -17,7 +17,7 @@ from contracts.errors import ConfigError
 from deploy.backup.contents import ASIDE, Rules, units
 from deploy.backup.reading import staged_files
 from deploy.directory import STAGE, Home
-from deploy.settings.settings import read_database
+from deploy.settings.settings import find_database
 from hub_registry.storage.copying import copy_rows
 from hub_registry.storage.restoring import settle
 from identity.files import is_held, make_private_directory, write_private
@@ -71,7 +71,7 @@ def complete(home: Home) -> Path | None:
     for unit in list(units(files)):
         _move(files / unit, home.directory / unit)
     restored = home.hub / "hub.db"
-    if isinstance(place := read_database(home), str) and restored.exists():
+    if isinstance(place := find_database(home), str) and restored.exists():
         copy_rows(restored, place)
         restored.unlink()
     # First: a plan whose files are gone could not be completed.
@@ -94,7 +94,7 @@ def discard(home: Home) -> None:
 def _settle(home: Home, files: Path, revoke: Collection[str]) -> None:
     """Keep revoked tokens revoked, over HTTP and at the embedded broker."""
     old = home.hub / "hub.db"
-    if isinstance(place := read_database(home), str):
+    if isinstance(place := find_database(home), str):
         # It says who may log in, and is kept aside as a file.
         old.unlink(missing_ok=True)
         copy_rows(place, old)

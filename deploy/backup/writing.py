@@ -16,7 +16,7 @@ from contracts.errors import ConfigError
 from contracts.wire import rfc3339
 from deploy.backup.contents import IN_PARTS, Found, find_files, temporary_directory
 from deploy.directory import Home
-from deploy.settings.settings import read_database
+from deploy.settings.settings import find_database
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.copying import copy_rows
 from hub_registry.storage.restoring import copy_database, inspect
@@ -69,7 +69,7 @@ def write_backup(
         raise ConfigError(
             f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
         )
-    place = read_database(home)
+    place = find_database(home)
     load_hub_key(home.hub, place)  # a backup without it could not be restored
     with temporary_directory(home) as copies:
         found = (_copied(file, copies) for file in find_files(home, captures=captures))

@@ -29,7 +29,7 @@ from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
 from deploy.settings.settings import (
     check_settings,
-    read_database,
+    find_database,
     read_embeddings,
     read_household,
     read_models,
@@ -95,7 +95,7 @@ def examine(
 
 
 def _databases(home: Home) -> Iterator[Check]:
-    if isinstance(place := read_database(home), str):
+    if isinstance(place := find_database(home), str):
         from hub_registry.storage.postgresql import parsed, shown
         from hub_registry.storage.store import opened
 
@@ -116,7 +116,7 @@ def _key(home: Home) -> Check:
     from hub_registry.access.hub_key import load_hub_key
 
     try:
-        key = load_hub_key(home.hub, read_database(home))
+        key = load_hub_key(home.hub, find_database(home))
     except StrawberryError as error:
         return Check("hub key", ok=False, detail=error.message, hint=error.hint)
     return Check("hub key", ok=True, detail=key.kid)

@@ -241,6 +241,14 @@ def read_database(home: Home) -> Path | str:
     return home.hub / "hub.db" if table is None else table.url.get_secret_value()
 
 
+def find_database(home: Home) -> Path | str:
+    """Return where the hub's database is; the file where ``strawberry.toml`` cannot be used."""
+    try:
+        return read_database(home)
+    except ConfigError:
+        return home.hub / "hub.db"
+
+
 def read_household(home: Home) -> Household:
     """Read what ``strawberry.toml`` says of the household; the time zone is else this machine's.
 

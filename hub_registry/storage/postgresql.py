@@ -123,7 +123,7 @@ def parsed(url: str) -> URL:
     if find_spec("psycopg") is None:
         raise ConfigError(
             "a PostgreSQL database needs the package psycopg",
-            hint="pip install 'strawberry-home[postgresql]'",
+            hint="Install it: pip install 'strawberry-home[postgresql]'.",
         )
     return made.set(drivername="postgresql+psycopg")
 
