@@ -124,16 +124,27 @@ def check_arguments(method: Method, args: Sequence[Json], kwargs: Mapping[str, J
 
 def secret_arguments(method: Method) -> frozenset[str]:
     """Return the names of the arguments that are never shown, as a ``SecretStr`` is."""
-    return frozenset(
-        name for name, schema in method.parameters.get("properties", {}).items() if _is_secret(schema)
-    )
+    properties = method.parameters.get("properties", {})
+    if '"password"' not in method.parameters_json:
+        return frozenset()
+    return frozenset(name for name, each in properties.items() if _has_secret(each, method.parameters))
 
 
-def _is_secret(schema: Json) -> bool:
-    if not isinstance(schema, dict):
-        return False
-    ways = schema.get("anyOf")
-    return schema.get("format") == "password" or (isinstance(ways, list) and any(map(_is_secret, ways)))
+def _has_secret(schema: Json, root: Mapping[str, Json]) -> bool:
+    """Return whether there is a secret in a schema, however deep; each part is looked at once."""
+    seen, left = set[int](), [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict) and id(part) not in seen:
+            seen.add(id(part))
+            if part.get("format") == "password":
+                return True
+            left += part.values()
+            if isinstance(part.get("$ref"), str):
+                left.append(resolved(part, root))
+    return False
 
 
 def without_secrets(method: Method, arguments: Mapping[str, Json]) -> dict[str, Json]:

@@ -3,11 +3,11 @@
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from contracts import limits as contract_limits
 from contracts.devices.registration import Unavailable, UnavailableKind
@@ -92,10 +92,22 @@ def secrets_of(instance: object) -> list[str]:
     """Return the secrets in the settings of a skill, which no reason may show."""
     stored = getattr(instance, "stored_settings", None)
     try:
-        values = vars(stored.value).values() if stored is not None else ()
+        return list(_secrets_in(stored.value)) if stored is not None else []
     except StrawberryError:  # some are missing
         return []
-    return [each.get_secret_value() for each in values if isinstance(each, SecretStr)]
+
+
+def _secrets_in(value: object) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+        return
+    if isinstance(value, BaseModel):
+        value = vars(value)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            yield from _secrets_in(each)
 
 
 def folder_of(owner: type) -> Path | None:

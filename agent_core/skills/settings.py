@@ -132,10 +132,7 @@ class StoredSettings:
         """
         with self._lock:
             # A secret is stored as it is, and never shown.
-            plain = {
-                name: each.get_secret_value() if isinstance(each, SecretStr) else to_jsonable_python(each)
-                for name, each in given.items()
-            }
+            plain = {name: to_jsonable_python(_revealed(each)) for name, each in given.items()}
             stored = {**self._given, **plain}
             try:
                 value, missing = self._validated({**self._defaults, **stored})
@@ -145,6 +142,19 @@ class StoredSettings:
             write_private(self._path, json.dumps(stored).encode())
             self._given, self._value, self.missing = stored, value, missing
             return self.shown
+
+
+def _revealed(value: Any) -> Any:
+    """Return a value with the secrets in it, which would be stored as asterisks otherwise."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, BaseModel):
+        return {name: _revealed(each) for name, each in value}
+    if isinstance(value, dict):
+        return {name: _revealed(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_revealed(each) for each in value]
+    return value
 
 
 def _is_missing(mistake: Any) -> bool:

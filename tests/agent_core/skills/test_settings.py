@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from agent_core.schemas.arguments import check_arguments, without_secrets
+from agent_core.skills.availability import secrets_of
 from agent_core.skills.loading.loader import expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill, attach, every
@@ -176,3 +177,33 @@ async def test_settings_that_are_completed_twice_at_once_set_a_skill_up_once(hos
         await asyncio.gather(*(runner.run(*change, confirmed=True) for _ in range(3)))
         assert runner.unavailable == {}
         assert SlowSkill.began == 1
+
+
+class Account(BaseModel):
+    name: str
+    password: SecretStr
+
+
+class MailSkill(Skill):
+    """Mail."""
+
+    class Settings(BaseModel):
+        accounts: list[Account] = []
+        keys: dict[str, SecretStr] = {}
+
+    def key(self) -> str:
+        """Return a key."""
+        (account,) = self.settings.accounts
+        return f"{account.password.get_secret_value()} {self.settings.keys['home'].get_secret_value()}"
+
+
+async def test_secrets_inside_of_settings_are_kept_and_hidden_like_others(hosted):
+    given = {"accounts": [{"name": "ann", "password": "hunter2"}], "keys": {"home": "s3cret"}}
+    async with hosted(MailSkill) as runner:
+        shown = await runner.run("MailSkill", "change_settings", kwargs=given, confirmed=True)
+        assert shown["keys"] == {"home": "**********"}
+        contract = runner.skills["MailSkill"].methods["change_settings"].contract
+        assert without_secrets(contract, given) == {"accounts": "••••••", "keys": "••••••"}
+        assert sorted(secrets_of(runner.skills["MailSkill"].instance)) == ["hunter2", "s3cret"]
+    async with hosted(MailSkill) as runner:
+        assert await runner.run("MailSkill", "key") == "hunter2 s3cret"
