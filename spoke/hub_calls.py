@@ -8,7 +8,7 @@ from typing import Final
 from agent_core.skills.home import PresentCall
 from agent_core.skills.results import to_json
 from contracts.devices.rpc import MAX_TTL_MS
-from contracts.errors import CallError, ErrorCode, StrawberryError
+from contracts.errors import CallError, ErrorCode, HubRefused, HubUntrusted, StrawberryError
 from contracts.wire import Json
 from identity.keys import KeyPair
 from spoke.membership.enrolment import Enrolment
@@ -66,11 +66,20 @@ class HubCalls:
                 self.close()
                 self._met = await find_hub(known, key=self._key)
                 self._met.http.keep()
-            longest = MAX_TTL_MS / 1000
-            answer = await self._met.http.request("POST", _PATH, body, bearer=known.token, timeout_s=longest)
+            hub = self._met.http
         except StrawberryError as error:
             self.close()
             raise CallError(ErrorCode.OFFLINE, error.message, hint=error.hint) from None
+        try:
+            longest = MAX_TTL_MS / 1000
+            answer = await hub.request("POST", _PATH, body, bearer=known.token, timeout_s=longest)
+        except StrawberryError as error:
+            self.close()
+            if isinstance(error, HubRefused | HubUntrusted):
+                raise CallError(ErrorCode.OFFLINE, error.message, hint=error.hint) from None
+            # Who takes it for offline would call again what has run.
+            message = "the call may have run: {reason}"
+            raise CallError(ErrorCode.OUTCOME_UNKNOWN, message, reason=error.message) from None
         if answer.status == 200 and isinstance(answer.body, dict):
             return answer.body.get("result")
         problem = answer.problem
