@@ -19,6 +19,8 @@ from identity.files import write_private
 _log = logging.getLogger(__name__)
 
 _FILE: Final = "integrations.json"
+_complained: dict[Path, str] = {}
+"""What was logged last of a file: a spoke reads it several times a second."""
 
 
 def available() -> dict[str, Path]:
@@ -50,12 +52,16 @@ def enabled(directory: Path) -> list[str]:
     file = directory / _FILE
     try:
         names = json.loads(file.read_bytes())
-        return [name for name in available() if name in names]
+        found = [name for name in available() if name in names]
     except FileNotFoundError:
-        return []
+        found = []
     except (OSError, ValueError, TypeError) as error:
-        _log.warning("%s cannot be read, so no integration is on: %s", file, error)
+        if _complained.get(file) != str(error):
+            _log.warning("%s cannot be read, so no integration is on: %s", file, error)
+            _complained[file] = str(error)
         return []
+    _complained.pop(file, None)
+    return found
 
 
 def skill_of(name: str) -> type[Skill]:

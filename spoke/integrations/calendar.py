@@ -199,6 +199,9 @@ def _events(data: list[bytes], calendar: str, start: datetime, end: datetime) ->
     found: list[Event] = []
     until = time.monotonic() + _EXPANDED_S
     for part in parts:
+        # A rule that never comes true (February 30th) takes seconds by itself, and a calendar may have many.
+        if time.monotonic() > until:
+            raise ConfigError("the calendar {name} takes too long to read", name=calendar)
         try:
             length = _aware(part.end) - _aware(part.start)
             is_moved = "RECURRENCE-ID" in part

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from contracts.errors import CallError
+from contracts.errors import CallError, ConfigError
+from spoke.integrations import calendar
 from tests.ports import free_port
 from tests.requirements import require
 
@@ -138,3 +139,12 @@ async def test_without_its_library_it_says_how_to_install_it(opened, monkeypatch
 
 def _utc_hours(events: list[dict[str, str]]) -> list[int]:
     return [datetime.fromisoformat(each["start"]).astimezone(UTC).hour for each in events]
+
+
+def test_rules_that_never_come_true_do_not_hold_a_device_up(monkeypatch):
+    monkeypatch.setattr(calendar, "_EXPANDED_S", 0.1)
+    never = "DTSTART:20260101T000000Z\nRRULE:FREQ=WEEKLY;BYMONTH=2;BYMONTHDAY=30"
+    data = ics(*(f"UID:{number}\nSUMMARY:Never\n{never}" for number in range(100))).encode()
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    with pytest.raises(ConfigError, match="takes too long"):
+        calendar._events([data], "Odd", start, start + timedelta(days=1))

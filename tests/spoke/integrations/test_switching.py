@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from spoke.integrations import enabled
 from spoke.settings import SpokeSettings
 from spoke.skill_host import SkillHost
 from tests.deploy.strawberry import environment_of, run
@@ -59,4 +60,7 @@ async def test_a_broken_list_turns_all_off_and_says_so(tmp_path, caplog):
     (tmp_path / "spoke" / "integrations.json").write_text("{")
     async with running(tmp_path) as offers:
         await offers()
-    assert "no integration is on" in caplog.text
+        for _ in range(3):
+            assert enabled(tmp_path / "spoke") == []
+    # It is read several times a second, and told once.
+    assert caplog.text.count("no integration is on") == 1
