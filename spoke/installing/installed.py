@@ -17,6 +17,7 @@ from strawberry_skills import API
 
 _FILE: Final = "installed.json"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_TESTS: Final = ("tests", "conftest.py")
 _OWN: Final = ("skill_method", "every", "at", "on_event", "on_value")
 """Decorators that are shown: what a method may do, and when it runs by itself."""
 
@@ -131,7 +132,8 @@ def _project(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _methods(folder: Path) -> Iterator[tuple[str, str]]:
     for file in sorted(folder.rglob("*.py")):
-        if any(each.startswith("test") for each in file.relative_to(folder).parts):
+        # As the loader leaves them out: what it takes is shown.
+        if any(each.startswith("test_") or each in _TESTS for each in file.relative_to(folder).parts):
             continue
         try:
             tree = ast.parse(file.read_bytes())

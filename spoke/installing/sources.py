@@ -1,6 +1,7 @@
 """Where skills of others come from: folders, archives, and commits of git repositories."""
 
 import io
+import lzma
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from contracts.errors import ConfigError
 from spoke import limits
 
 _GIT: Final = re.compile(r"git\+(?P<url>(?:https|ssh|file)://\S+)@(?P<commit>[0-9a-f]{40})")
-_BROKEN: Final = (tarfile.TarError, zipfile.BadZipFile)
+_BROKEN: Final = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError)
 _SKIPPED: Final = ("__pycache__", "node_modules")
 _Files = Iterator[tuple[str, IO[bytes]]]
 
@@ -120,19 +121,22 @@ def _of_tar(archive: tarfile.TarFile) -> _Files:
 def _write(files: _Files, target: Path) -> None:
     left, number = limits.INSTALLED_BYTES, 0
     for name, stream in files:
+        number += 1
+        content = b""
         with stream:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or re.search(r"[\\:\0]", name):
                 raise ValueError(f"{name} lies outside")
-            if any(each.startswith(".") or each in _SKIPPED for each in path.parts):
-                continue
-            content = stream.read(left + 1)
-        number += 1
+            is_left_out = any(each.startswith(".") or each in _SKIPPED for each in path.parts)
+            if not is_left_out:
+                content = stream.read(left + 1)
         left -= len(content)
         if left < 0 or number > limits.INSTALLED_FILES:
             raise ValueError(
                 f"it has more than {limits.INSTALLED_FILES:,} files or {limits.INSTALLED_BYTES // 2**20} MiB"
             )
+        if is_left_out:
+            continue
         file = target / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)

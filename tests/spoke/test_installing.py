@@ -1,6 +1,7 @@
 """Skills of others: fetched, shown, installed, updated and removed, as a person does it."""
 
 import io
+import os
 import subprocess
 import tarfile
 import zipfile
@@ -98,6 +99,11 @@ def test_a_commit_is_shown_installed_updated_and_removed(
     (home / "skills" / "vacuum" / "more.py").touch()
     assert main(["skills", "list", "--installed"]) == 0
     assert "changed" in capsys.readouterr().out
+    assert main(["skills", "update", "vacuum", "--yes"]) == 0
+    assert "that is lost" in capsys.readouterr().err
+    (home / "skills" / "vacuum").rename(home / "elsewhere")
+    assert main(["skills", "update", "vacuum", "--yes"]) == 0
+    assert (home / "skills" / "vacuum" / "vacuum.py").is_file()
     assert main(["skills", "remove", "vacuum", "--yes"]) == 0
     assert not list((home / "skills").iterdir())
     assert main(["skills", "remove", "vacuum", "--yes"]) == 1
@@ -156,3 +162,38 @@ def test_archives_that_reach_outside_link_or_burst_are_refused(
     for address in ("git+ext::sh@" + "a" * 40, "git+https://example.org/x@main", str(tmp_path / "none")):
         with pytest.raises(ConfigError, match="no folder, archive or commit"):
             fetch(address, target)
+
+
+@pytest.mark.parametrize("name", ["files", "new", "old", "before"])
+def test_any_name_is_installed_and_updated_with_all_that_it_loads(
+    home: Path, repository: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (repository / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
+    (repository / "testing.py").write_text("class HiddenSkill:\n    def wipe(self) -> None: ...\n")
+    (repository / "test_it.py").write_text("class FakeSkill:\n    def fake(self) -> None: ...\n")
+    for action in (["install", str(repository)], ["update", name]):
+        assert main(["skills", *action, "--yes"]) == 0
+        assert (home / "skills" / name / "vacuum.py").is_file()
+        assert [each.name for each in (home / "skills").iterdir()] == [name]
+    shown = capsys.readouterr().err
+    assert "HiddenSkill.wipe" in shown
+    assert "FakeSkill" not in shown
+
+
+def test_an_archive_of_hidden_files_without_end_and_a_broken_one_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INSTALLED_FILES", 10)
+    with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:
+        for number in range(20):
+            archive.writestr(f".hidden/{number}", "")
+    with tarfile.open(tmp_path / "broken.tar.xz", "w:xz") as archive:
+        member = tarfile.TarInfo("skill.py")
+        member.size = 1_000_000
+        archive.addfile(member, io.BytesIO(os.urandom(1_000_000)))
+    content = bytearray((tmp_path / "broken.tar.xz").read_bytes())
+    content[500_000:500_100] = bytes(100)
+    (tmp_path / "broken.tar.xz").write_bytes(content)
+    for name in ("many.zip", "broken.tar.xz"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            fetch(str(tmp_path / name), tmp_path / f"{name} target")

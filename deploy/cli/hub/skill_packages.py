@@ -94,7 +94,7 @@ def list_installed(options: argparse.Namespace) -> None:
 
 
 def _install(options: argparse.Namespace, source: str, *, wanted: str = "") -> None:
-    from spoke.installing.installed import Installed, changes, describe
+    from spoke.installing.installed import Installed, changes, describe, digest_of
     from spoke.installing.sources import fetch
     from spoke.isolation.environment import Environment
 
@@ -110,22 +110,32 @@ def _install(options: argparse.Namespace, source: str, *, wanted: str = "") -> N
         before = installed.all().get(name)
         if wanted not in ("", name):
             raise ConfigError("{source} is the skill {name}", source=source, name=name)
-        if before is None and (home.skills / name).exists():
+        place = home.skills / name
+        if before is None and place.exists():
             raise ConfigError("there is a skill {name} of your own", name=name, hint="Move it away first.")
-        code = fetched.rename(Path(staging, name))
+        new, old = Path(staging, "new"), Path(staging, "old")
+        new.mkdir()
+        code = fetched.rename(new / name)
         environment = Environment(code, home.spoke / "environments")
         lock = environment.resolve(builds=options.build) if environment.requirements else None
         manifest = manifest.model_copy(
             update={"source": source, "packages": lock.packages if lock is not None else ()}
         )
         _show(before, manifest, list(changes(before, manifest)))
+        if before is not None and place.is_dir() and digest_of(place) != before.digest:
+            note(f"The files in {place} were changed since they were installed: that is lost.")
         if not is_sure(f"Install {name}? Its code runs with your rights.", yes=options.yes):
             return
         if lock is not None:
             environment.install(lock)
-        if before is not None:
-            (home.skills / name).rename(Path(staging, "before"))
-        code.rename(home.skills / name)
+        if place.exists():
+            place.rename(old)
+        try:
+            code.rename(place)
+        except OSError:
+            if old.exists():
+                old.rename(place)
+            raise
         installed.put(name, manifest)
     text = f"{name} is installed. A spoke that runs offers it in a few seconds."
     Output(options.json).result(manifest.model_dump(mode="json"), text=text)
