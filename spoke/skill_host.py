@@ -90,6 +90,7 @@ class SkillHost:
         self._make_process = make_process
         self._processes: dict[Path, tuple[SkillProcess, asyncio.Task[None]]] = {}
         self._owners: dict[str, SkillProcess | None] = dict.fromkeys(self._runner.skills)
+        self._refused: set[tuple[str, str]] = set()
         self._stack = AsyncExitStack()
         self.expect: Callable[[Iterable[str]], None] = lambda _: None
         self.changed: Callable[[], None] = lambda: None
@@ -197,6 +198,7 @@ class SkillHost:
         self._forget(process, but=(*process.skills, *failed))
         for name in {*process.skills, *failed}:
             if name in HUB_SKILLS or self._owners.setdefault(name, process) is not process:
+                self._refuse(name, str(process.entry))
                 continue
             for before in (self._not_loaded, self._runner.unavailable):
                 before.pop(name, None)
@@ -209,6 +211,12 @@ class SkillHost:
                 place = self._runner.unavailable if name in process.skills else self._not_loaded
                 place[name] = failed[name]
         self._note_changes()
+
+    def _refuse(self, name: str, where: str) -> None:
+        """Say once that a skill is not offered, since another has its name."""
+        if (name, where) not in self._refused:
+            self._refused.add((name, where))
+            _log.warning("not offered: %s: %s is there already (give one another name)", where, name)
 
     def _note_changes(self) -> None:
         self.expect(self.publishing)
@@ -261,8 +269,26 @@ class SkillHost:
     async def _reload(self) -> None:
         changes = await asyncio.to_thread(self._folders.load)
         problems = changes.problems
+        # First, for a folder whose skills run in a process from now on has their names.
+        for name in changes.removed:
+            self._kept.pop(name, None)
+            self._outdated.pop(name, None)
+            if name in self._owners and self._owners[name] is None and name not in self._own:
+                del self._owners[name]
+                self._runner.remove(name)
+                _log.info("%s is no longer there", name)
         await self._follow_processes()
-        put = [each for each in changes.put if self._owners.setdefault(each.name, None) is None]
+        for process, _ in list(self._processes.values()):
+            if process.settled.is_set():
+                self._offer(process)
+        came, put = {id(each) for each in changes.put}, list[LoadedSkill]()
+        for skill in self._folders.found.skills:
+            # A name may be free that another had.
+            if id(skill) in came or skill.name not in self._owners:
+                if self._owners.setdefault(skill.name, None) is None:
+                    put.append(skill)
+                else:
+                    self._refuse(skill.name, skill.name)
         self.expect({*self.publishing, *(skill.name for skill in put)})
         for skill in put:
             if skill.name in self._own:
@@ -276,13 +302,6 @@ class SkillHost:
                 problems = [*problems, problem]
             else:
                 _log.info("%s was loaded", skill.name)
-        for name in changes.removed:
-            self._kept.pop(name, None)
-            self._outdated.pop(name, None)
-            if self._owners.get(name) is None and name not in self._own:
-                del self._owners[name]
-                self._runner.remove(name)
-                _log.info("%s is no longer there", name)
         _report(problems)
 
     def admit(self, call: Call, skill: str, method: str) -> None:
@@ -350,8 +369,6 @@ class SkillHost:
     async def _run(self, call: Call, skill: str, method: str, progress: ProgressSink) -> Json:
         PRESENT_CALL.set(PresentCall(None if call.instance == OWN_INSTANCE else call.id, method))
         is_completed = method == "change_settings" and skill in self._runner.unavailable
-        if is_completed:
-            self.expect({*self.available, skill})  # its set-up may follow, and publish
         try:
             result = await self._runner.run(
                 skill, method, call.args, call.kwargs, confirmed=call.confirmed, progress=progress

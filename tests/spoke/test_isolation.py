@@ -386,6 +386,41 @@ async def test_one_that_still_lacks_a_setting_is_not_called_available_and_its_en
         assert ended.value.code == ErrorCode.OUTCOME_UNKNOWN
 
 
+async def test_a_name_that_becomes_free_is_offered_by_who_has_it_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    skills = tmp_path / "skills"
+    (skills / "Lamp").mkdir(parents=True)
+    code = "class LampSkill:\n    def where(self) -> str:\n        return "
+    needs = skills / "Lamp" / "requirements.txt"
+    (skills / "Lamp" / "lamp.py").write_text(f"{code}'folder'\n")
+    settings = SpokeSettings(home=tmp_path, skills=(skills,))
+    async with (
+        await SkillHost.load(settings, device="pc", sink=RecordingSink()) as host,
+        open_tasks() as tasks,
+    ):
+        tasks.create_task(host.follow())
+
+        def is_offered(by: type[SkillProcess] | None) -> bool:
+            owner = host._owners.get("LampSkill", "nobody")
+            return "LampSkill" in host.available and isinstance(owner, by or type(None))
+
+        assert is_offered(None)
+        needs.touch()
+        (skills / "Lamp" / "lamp.py").write_text(f"{code}'process'\n")
+        await wait_for(lambda: is_offered(SkillProcess), "the skill in its process")
+        assert "there already" not in caplog.text
+        (skills / "lamp.py").write_text(f"{code}'file'\n")
+        await wait_for(lambda: "LampSkill is there already" in caplog.text, "the warning")
+        assert await host._runner.run("LampSkill", "where") == "process"
+        needs.unlink()
+        (skills / "Lamp" / "lamp.py").unlink()
+        await wait_for(lambda: is_offered(None), "the other skill")
+        assert await host._runner.run("LampSkill", "where") == "file"
+        (skills / "lamp.py").unlink()
+        await wait_for(lambda: host.available == (), "its end")
+
+
 async def test_conflicting_versions_work_side_by_side_once_they_are_installed(
     tmp_path: Path, wheels: Path
 ) -> None:

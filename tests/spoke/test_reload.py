@@ -116,7 +116,9 @@ async def test_skills_come_and_go_with_their_files_and_take_the_place_of_samples
         assert await bus.call("mine", skill="LampSkill") == 7
         (place.skills / "mine.py").unlink()
         (place.skills / "kettle.py").unlink()
-        await wait_for(lambda: set(spoke.skills) == {"JournalSkill", "LampSkill"}, "the sample")
+        lamp = spoke._host._runner.skills
+        await wait_for(lambda: sample in lamp["LampSkill"].methods, "the sample")
+        await wait_for(lambda: set(spoke.skills) == {"JournalSkill", "LampSkill"}, "the end of the kettle")
         await bus.call(sample, skill="LampSkill")
         await wait_for(lambda: bus.payloads(TOPIC)[-1] == b"", "the topic of the kettle to be emptied")
         assert "KettleSkill" not in bus.statuses[-1].skills
