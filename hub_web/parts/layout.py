@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 from nicegui import ui
@@ -36,11 +37,20 @@ class Words(ui.element):
         self.update()
 
 
-def sentence(text: str, classes: str = "") -> ui.element:
-    """Make a paragraph of a sentence whose important parts stand between ``**``."""
+def sentence(text: str, classes: str = "", *, controls: Sequence[ui.element] = ()) -> ui.element:
+    """Make a paragraph of a sentence whose important parts stand between ``**``.
+
+    Args:
+        controls: Of each of these parts: pressing it goes there.
+    """
+    parts = text.split("**")
     with ui.element("p").classes(classes) as made:
-        for number, part in enumerate(text.split("**")):
-            Words("strong" if number % 2 else "span", part)
+        for number, part in enumerate(parts):
+            if number % 2 and len(controls) == len(parts) // 2:
+                pressed = Words("button", part, "sb-part").props("type=button")
+                pressed.on("click", partial(controls[number // 2].run_method, "focus"))
+            else:
+                Words("strong" if number % 2 else "span", part)
     return made
 
 

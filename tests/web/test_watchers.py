@@ -206,12 +206,21 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
     )
     visitor.settle()
     picture(page, "watcher-sentence")
-    # Each part is a control.
-    page.get_by_label("Limit").fill("90")
+    # Each bold part leads to its control, and the sentence and the name follow what is changed.
+    page.get_by_role("button", name="95 %", exact=True).click()
+    expect(page.get_by_label("Limit")).to_be_focused()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("90")
+    expect(page.locator("p.sb-lead")).to_contain_text("goes above 90 %: stop the node camera")
+    expect(page.get_by_label("Name", exact=True)).to_have_value(
+        "When Nas disk goes above 90 %: stop the node camera, then tell me “Nas disk: …"
+    )
+    page.get_by_label("Name", exact=True).fill("Full disk")
     page.get_by_label("Node").fill("garage")
     page.get_by_label("After").nth(1).click()
     page.get_by_role("option", name="5 min").click()
     page.get_by_role("button", name="Later").click()
+    expect(page.locator("p.sb-lead")).to_contain_text("90 %: after 5 min, tell me")
     expect(page.get_by_label("Text").first).to_have_value("Nas disk: {disk} %")
     page.get_by_role("button", name="Make it").click()
     dialog = page.get_by_role("dialog")
@@ -224,9 +233,7 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
         "then stop the node garage (nas)."
     )
     picture(page, "watcher-of-sentence")
-    [made] = [
-        each for each in client.request("GET", "/api/watchers") if each["title"].startswith("When the nas")
-    ]
+    [made] = [each for each in client.request("GET", "/api/watchers") if each["title"] == "Full disk"]
     page.get_by_role("button", name="Edit").click()
     page.get_by_label("Only", exact=True).click()
     page.get_by_role("option", name="Between two times").click()

@@ -1,7 +1,6 @@
 """The form of a watcher: instruction, topics and calls; made, and changed later."""
 
 import re
-from collections.abc import Container
 from typing import Any, Final, cast
 
 from nicegui import ui
@@ -12,7 +11,8 @@ from contracts.answers.watchers import Allowed, WatchedTopic, WatcherSummary
 from contracts.wire import Json
 from hub_live import limits
 from hub_live.watchers import operations
-from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest
+from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest, free_name
+from hub_live.watchers.words.reading import title_of
 from hub_live.world.operations import Wanted, look
 from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
@@ -28,7 +28,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_NAMES: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-."
 _LINK: Final = re.compile(r" \((home|home_assistant)\)\Z")
 """At the end of a topic that is not on the bus."""
 _FIELD: Final = " → "
@@ -198,7 +197,7 @@ class _Form:
             known = self._watcher.topics.get(name) if self._watcher else None
             asked = known.model_dump(include={"ask", "arguments", "every"}) if known else {}
             source = WatchedValue.model_construct(topic=topic, value=field or None, link=link, **asked)
-            sources[name if self._watcher else _free(base, sources)] = source
+            sources[name if self._watcher else free_name(base, sources)] = source
         for key in self._seen.value or []:
             thing = self._things[key]
             topic, link = thing.topic or "", thing.link or "bus"
@@ -206,7 +205,7 @@ class _Form:
             # A state on the bus is its value anyway.
             value = None if link == "bus" and thing.field == "value" else thing.field
             source = WatchedValue.model_construct(topic=topic, value=value, link=link)
-            sources[_free(last, sources)] = source
+            sources[free_name(last, sources)] = source
         return sources
 
     def _request(self) -> WatcherRequest:
@@ -219,7 +218,7 @@ class _Form:
             refuse(self._seen, text("Choose at least one value"))
         present = self._watcher
         return WatcherRequest.model_construct(
-            name=present.name if present else title or _name_of(words),
+            name=present.name if present else title or title_of(words),
             title=title,
             topics=topics,
             instruction=words,
@@ -253,21 +252,3 @@ class _Form:
 
 def _is_rule(given: Any) -> bool:
     return isinstance(given, dict) and bool(given.keys() & {"minimum", "maximum", "enum"})
-
-
-def _free(wanted: str, taken: Container[str]) -> str:
-    base = "".join(each if each.isascii() and each.isalnum() else "_" for each in wanted.lower()).strip("_")
-    base = base[:28] or "value"
-    base = f"value_{base}" if base[0].isdigit() or base in ("and", "or", "not", "for") else base
-    name, number = base, 1
-    while name in taken:
-        number += 1
-        name = f"{base}_{number}"
-    return name
-
-
-def _name_of(words: str) -> str:
-    """Return a name made of the longest words of an instruction."""
-    plain = ["".join(each for each in word.lower() if each in _NAMES).strip("-._") for word in words.split()]
-    chosen = sorted({each for each in plain if each}, key=lambda each: (-len(each), plain.index(each)))[:2]
-    return "-".join(sorted(chosen, key=plain.index))[:40] or "watcher"

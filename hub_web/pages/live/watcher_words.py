@@ -1,15 +1,18 @@
 """The form of a watcher that needs no model: one sentence, and its parts as controls."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
+from nicegui.elements.mixins.value_element import ValueElement
 
 from agent_core.skills.labels import Labels
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.answers.watchers import Step, WatcherSummary
+from contracts.errors import StrawberryError
 from contracts.validation import validated
 from contracts.wire import Json
 from hub_live.watchers import operations
@@ -17,7 +20,7 @@ from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest, dur
 from hub_live.watchers.predicates.clock import WEEKDAYS
 from hub_live.watchers.words.parts import Condition, Part, condition_of, predicate_of, schedule_of, times_of
 from hub_live.watchers.words.reading import source_of, title_of
-from hub_live.watchers.words.sentence import lasting, state_name
+from hub_live.watchers.words.sentence import lasting, plain, schedule_text, state_name
 from hub_live.world.operations import Wanted, look
 from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
@@ -38,21 +41,29 @@ from hub_web.parts.layout import (
     stack,
 )
 from hub_web.texts import LANGUAGE, text
-from hub_web.view import view
+from hub_web.view import one_at_a_time, view
 
 _TELL: Final = ""
 """Stands for a text among the paths of calls."""
 _DELAYS: Final = ("", "1m", "5m", "10m", "20m", "1h")
 _EMPTY: Final = Step.model_construct(notify="")
+_PLACE: Final = re.compile(r" \([^()]*\)")
+"""Where a thing is and how it is now: not for a title."""
 _LIMITS: Final = frozenset({">", "<", ">=", "<=", "==", "!="})
 
 
 @dataclass
 class _Step:
-    """A step as it is edited; ``read`` returns what its fields have now."""
+    """A step as it is edited.
+
+    Attributes:
+        read: Returns what its fields have now; with True, all that it needs.
+        controls: Returns those of the bold parts of its sentence.
+    """
 
     step: Step
     read: Callable[[bool], Step] = field(default=lambda _: Step())
+    controls: Callable[[], list[ValueElement[Any]]] = field(default=list)
 
 
 class SentenceForm:
@@ -72,6 +83,10 @@ class SentenceForm:
         self._names: dict[str, str] = {}
         self._methods: dict[str, tuple[SkillBody, MethodBody]] = {}
         self._steps: list[_Step] = []
+        self._rows: list[tuple[str, Any, Any, Any]] = []
+        self._followed: set[int] = set()
+        self._drawn: WatcherRequest | None = None
+        self._draw = one_at_a_time(self._draw_sentence)
 
     async def open(self) -> None:
         """Build the page."""
@@ -95,30 +110,30 @@ class SentenceForm:
                     view.button(text("Let a model decide"), self._on_model or (lambda: None), kind="flat")
                     view.button(text("Choose the parts"), lambda: self._build(None), kind="flat")
                     view.button(text("Understand"), self._understand, icon="auto_awesome", kind="primary")
-        self._place = stack().classes("sb-parts").props("aria-live=polite")
+        self._told = stack().props("aria-live=polite")
+        self._place = stack().classes("sb-parts")
         if self._watcher is not None:
             kept = {"name", "title", "topics", "predicate", "schedule", "then", "dry_run"}
             self._build(
                 WatcherRequest.model_validate(self._watcher.model_dump(include=kept, exclude_none=True))
             )
+            await self._draw()
 
     async def _understand(self) -> None:
         said = (self._said.value or "").strip()
         if not said:
             refuse(self._said, text("Say in words what it should do."))
         found = await view.api(operations.propose, said, LANGUAGE.get())
-        self._build(WatcherRequest.model_validate(found.watcher), found.sentence)
+        self._build(WatcherRequest.model_validate(found.watcher))
+        await self._draw()
 
-    def _build(self, given: WatcherRequest | None, said: str = "") -> None:
+    def _build(self, given: WatcherRequest | None) -> None:
         """Show the parts of a watcher as controls."""
-        self._given = given
+        self._given, self._drawn = given, None
+        self._told.clear()
         for source in given.topics.values() if given else ():
             self._add_value(source, source.topic)
         with refilled(self._place):
-            if said:
-                with card(classes="sb-attention"):
-                    sentence(text.message(said), "sb-lead sb-wrap")
-                    note(text("Change its parts below, or make it."))
             with card(text("When"), icon="schedule"):
                 self._build_when(given)
             with card(text("Then"), icon="bolt"):
@@ -131,8 +146,8 @@ class SentenceForm:
                     )
             with card():
                 said = self._said.value or "" if self._watcher is None else ""
-                title = given.title if given else title_of(said)
-                self._title = text_field(text("Name"), title)
+                self._own_title = given.title if given else title_of(said)
+                self._title = text_field(text("Name"), self._own_title)
                 self._dry = switch(
                     text("Dry run: decide and report, but call nothing"), bool(given and given.dry_run)
                 )
@@ -140,6 +155,52 @@ class SentenceForm:
                     view.button(text("Cancel"), lambda: view.go("/watchers"), kind="flat")
                     label = text("Save") if self._watcher else text.of("a watcher", "Make it")
                     view.button(label, self._make, icon="check", kind="primary")
+        self._follow()
+
+    # -- the sentence -----------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Draw the sentence whenever a control changes that is there now."""
+        for each in self._place.descendants():
+            if isinstance(each, ValueElement) and each.id not in self._followed:
+                self._followed.add(each.id)
+                each.on_value_change(self._draw)
+
+    async def _draw_sentence(self) -> None:
+        try:
+            request = self._request(is_final=False)
+            if request == self._drawn:
+                return
+            said = (await view.api(operations.propose, watcher=request)).sentence
+            controls = self._controls(request)
+        except StrawberryError:
+            return  # half typed: the last sentence stays
+        with refilled(self._told), card(classes="sb-attention"):
+            sentence(text.message(said), "sb-lead sb-wrap", controls=controls)
+            note(text("Press a bold part to change it."))
+        is_first, self._drawn = self._drawn is None, request
+        title = title_of(_PLACE.sub("", text.message(plain(said))))
+        if is_first and self._watcher is not None:
+            self._own_title = title
+        elif self._title.value == self._own_title and not (is_first and self._own_title):
+            self._title.value = self._own_title = title
+
+    def _controls(self, watcher: WatcherRequest) -> list[ValueElement[Any]]:
+        """Return the controls of the bold parts of the sentence, in their order."""
+        made: list[ValueElement[Any]] = []
+        if watcher.schedule:
+            first = (
+                self._time if self._begins.value in ("day", "weekday", "weekend", "code") else self._begins
+            )
+            made += [first, self._time][: schedule_text(watcher.schedule).count("**") // 2]
+        if self._code is not None:
+            made.append(self._code)
+        else:
+            for _, value, relation, limit in self._complete_rows():
+                made += [value, limit] if relation.value in _LIMITS else [value]
+            made += [self._from, self._until] if self._only.value == "between" else []
+            made += [self._held] if self._held.value and watcher.predicate else []
+        return made + [control for each in self._steps for control in each.controls()]
 
     # -- when -------------------------------------------------------------------------------------
 
@@ -170,7 +231,7 @@ class SentenceForm:
             with folded(text("As code")):
                 self._code = text_field(text("Predicate"), predicate, lines=True).props("input-class=sb-mono")
             return
-        self._rows: list[tuple[str, Any, Any, Any]] = []
+        self._rows = []
         self._conditions = stack()
         is_timed = times[0] != "value"
         for each in found.parts or (() if is_timed else (Part(),)):
@@ -212,29 +273,37 @@ class SentenceForm:
             entry = (given.name, value, relation, limit)
             self._rows.append(entry)
 
-            def remove() -> None:
+            async def remove() -> None:
                 self._rows.remove(entry)
                 line.delete()
+                await self._draw()
 
             icon_button("close", text("Remove this condition"), remove)
+        self._follow()
 
-    def _read_when(self) -> tuple[dict[str, WatchedValue], str | None, str | None]:
+    def _complete_rows(self, *, is_final: bool = False) -> Iterator[tuple[str, Any, Any, Any]]:
+        for kept, value, relation, limit in self._rows:
+            lacks_limit = relation.value in _LIMITS and not limit.value
+            if value.value is not None and not lacks_limit:
+                yield kept, value, relation, limit
+            elif is_final:
+                refuse(limit, text("This is needed.")) if value.value else refuse(
+                    value, text("Choose a value")
+                )
+
+    def _read_when(self, *, is_final: bool) -> tuple[dict[str, WatchedValue], str | None, str | None]:
         schedule = schedule_of(self._begins.value, (self._time.value or "").strip())
         if self._code is not None and self._given is not None:
             return dict(self._given.topics), self._code.value or None, schedule
         sources: dict[str, WatchedValue] = {}
         parts: list[Part] = []
-        for kept, value, relation, limit in self._rows:
-            if value.value is None:
-                refuse(value, text("Choose a value"))
+        for kept, value, relation, limit in self._complete_rows(is_final=is_final):
             source = self._values[value.value]
             name = next((each for each, known in sources.items() if known == source), "")
             name = name or (
                 kept if kept and kept not in sources else free_name(source.topic or source.ask or "", sources)
             )
             sources[name] = source
-            if relation.value in _LIMITS and not limit.value:
-                refuse(limit, text("This is needed."))
             parts.append(Part(name, relation.value, limit.value or ""))
         condition = Condition(
             tuple(parts), self._only.value, self._from.value, self._until.value, self._held.value
@@ -248,7 +317,7 @@ class SentenceForm:
             for number, each in enumerate(self._steps):
                 with ui.element("fieldset").classes("sb-fieldset sb-form"):
                     Words("legend", text("Step {n}", n=number + 1))
-                    each.read = self._build_step(each.step)
+                    self._build_step(each)
                     with row():
                         if number:
                             self._mover(number, number - 1, "arrow_upward", text("Earlier"))
@@ -257,11 +326,12 @@ class SentenceForm:
                         icon_button(
                             "close", text("Remove this step"), partial(self._change_steps, remove=number)
                         )
+        self._follow()
 
     def _mover(self, number: int, other: int, icon: str, label: str) -> None:
         icon_button(icon, label, partial(self._change_steps, swap=(number, other)))
 
-    def _change_steps(
+    async def _change_steps(
         self, *, add: bool = False, remove: int | None = None, swap: tuple[int, int] | None = None
     ) -> None:
         """Change the list; what was typed so far stays."""
@@ -274,9 +344,11 @@ class SentenceForm:
             one, other = swap
             self._steps[one], self._steps[other] = self._steps[other], self._steps[one]
         self._build_steps()
+        await self._draw()
 
-    def _build_step(self, given: Step) -> Callable[[bool], Step]:
-        """Make the fields of a step; return what reads them."""
+    def _build_step(self, made: _Step) -> None:
+        """Make the fields of a step."""
+        given = made.step
         does = {_TELL: text("Tell me"), **{path: self._doing(path) for path in self._methods}}
         if given.call and given.call not in does:
             does[given.call] = given.call
@@ -299,6 +371,7 @@ class SentenceForm:
                 ):
                     label = Labels(found[0].labels, LANGUAGE.get())
                     form = SchemaForm(found[1].parameters, arguments, doc=found[1].doc, label=label)
+            self._follow()
 
         show(given.arguments)
         what.on_value_change(lambda: show({}))
@@ -307,7 +380,7 @@ class SentenceForm:
             still = switch(text("Only if it is still so"), given.if_still)
             still.bind_visibility_from(after, "value", bool)
 
-        def read(is_final: bool = False) -> Step:
+        def read(is_final: bool) -> Step:
             delay: dict[str, Any] = {
                 "after": after.value or None,
                 "if_still": bool(after.value and still.value),
@@ -317,11 +390,16 @@ class SentenceForm:
                     refuse(told, text("This is needed."))
                 return Step.model_construct(notify=told.value or "", **delay)
             arguments = (
-                form.values() if form is not None else given.arguments if what.value == given.call else {}
+                form.values(is_final=is_final)
+                if form is not None
+                else given.arguments
+                if what.value == given.call
+                else {}
             )
             return Step.model_construct(call=what.value, arguments=arguments, **delay)
 
-        return read
+        made.read = read
+        made.controls = lambda: [*([after] if after.value else []), told if what.value == _TELL else what]
 
     def _doing(self, path: str) -> str:
         skill, method = self._methods[path]
@@ -330,21 +408,26 @@ class SentenceForm:
 
     # -- making -----------------------------------------------------------------------------------
 
+    def _request(self, *, is_final: bool) -> WatcherRequest:
+        topics, predicate, schedule = self._read_when(is_final=is_final)
+        then = [each.read(is_final).model_dump(exclude_none=True) for each in self._steps]
+        title = (self._title.value if is_final else "") or text("New watcher")
+        dry_run = is_final and self._dry.value
+        given = {"name": title, "topics": topics, "predicate": predicate, "schedule": schedule}
+        return validated(WatcherRequest, {**given, "then": then, "dry_run": dry_run})
+
     async def _make(self) -> None:
-        topics, predicate, schedule = self._read_when()
-        then = [each.read(True).model_dump(exclude_none=True) for each in self._steps]
-        title = (self._title.value or "").strip() or text("New watcher")
-        parts = {"topics": topics, "predicate": predicate, "schedule": schedule, "then": then}
+        request = self._request(is_final=True)
         if self._watcher is not None:
-            edit = Edit.model_validate(
-                {**parts, "title": title, "topics": topics, "predicate": predicate or ""}
-            )
+            changed = request.model_dump(include={"title", "topics", "schedule", "then", "dry_run"})
+            # Without a schedule each change counts, also where there was one before.
+            others = {"predicate": request.predicate or "", "on_change": request.schedule is None or None}
+            edit = Edit.model_validate({**changed, **others})
             await view.api(operations.edit, self._watcher.name, edit)
             view.go(f"/watchers/{part(self._watcher.name)}")
             return
-        request = validated(WatcherRequest, {"name": title, **parts, "dry_run": self._dry.value})
         told = (await view.api(operations.propose, watcher=request)).sentence
-        if any(each.get("call") for each in then) and not await view.ask(
+        if request.calls and not await view.ask(
             text("Make this watcher?"),
             text("It does this without asking again:"),
             yes=text.of("a watcher", "Make it"),

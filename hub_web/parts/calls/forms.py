@@ -136,8 +136,8 @@ class SchemaForm:
             return
         self._inputs[".".join(place)] = _Input(field, given)
 
-    def values(self) -> dict[str, Json]:
-        """Return what was filled in.
+    def values(self, *, is_final: bool = True) -> dict[str, Json]:
+        """Return what was filled in; where it is not final, only what can be read.
 
         Raises:
             InvalidMessage: If something is missing, or cannot be read; shown by its field, too.
@@ -153,7 +153,7 @@ class SchemaForm:
                 wrong = str(error)
             if value is None and each.field.required and not wrong:
                 wrong = text("This is needed.")
-            if wrong:
+            if wrong and is_final:
                 each.complain(wrong)
                 problems.append(f"{each.field.label}: {wrong}")
             elif value is not None:
