@@ -46,10 +46,12 @@ class SentenceChoice:
 
     Attributes:
         said: What it is near to, where it was not said exactly.
+        is_later: Whether it is to be made later: none of the calls is made for it.
     """
 
     calls: tuple[SentenceCall, ...]
     said: str = ""
+    is_later: bool = False
 
     @property
     def question(self) -> str:

@@ -151,7 +151,7 @@ class Understanding:
             if later is None or meaning is None:
                 continue
             if isinstance(meaning, SentenceChoice):
-                return meaning
+                return replace(meaning, is_later=True)
             if (call := self.intents.later(meaning, later[1], later[0], said.hears)) is not None:
                 return call
         return None

@@ -1,16 +1,20 @@
 """What an agent sees of the skills and what it may call; decided here, never by its model."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from agent_core.finder import DirectoryCatalogue, SkillFinder
 from agent_core.search.catalogue import FoundMethod, SearchPage, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from contracts.errors import CallError, ErrorCode
+from contracts.text import shortened
 from contracts.wire import Json
 from hub_agent import limits
 from hub_agent.agents.profile import matches
 from hub_agent.calls.device_manager import ActingCaller
+
+_CALL_LATER: Final = f"devices.{HUB_KEY}.WatcherSkill.call_later"
 
 
 class AllowedCatalogue(DirectoryCatalogue):
@@ -43,7 +47,7 @@ class AllowedCatalogue(DirectoryCatalogue):
         """See ``agent_core.search.catalogue.Catalogue``."""
         target = await super().resolve(path)
         if not matches(self._allow, target.path):
-            raise _refusal(target)
+            raise _refusal(target.path, target.device)
         return target
 
     def _allowed(self, found: FoundMethod) -> FoundMethod | None:
@@ -66,9 +70,14 @@ class AllowedCaller(ActingCaller):
 
     async def call(self, call: SkillCall) -> Json:
         """See ``agent_core.tools.skill_calls.SkillCaller``."""
-        if not matches(self.allow, call.target.path):
+        path, later = call.target.path, call.arguments.get("call")
+        if not matches(self.allow, path):
             self.note_refused(call)
-            raise _refusal(call.target)
+            raise _refusal(path, call.target.device)
+        # What a timer calls for an agent is a call of that agent.
+        if path == _CALL_LATER and not matches(self.allow, str(later)):
+            self.note_refused(call)
+            raise _refusal(str(later), call.target.device)
         return await super().call(call)
 
 
@@ -82,16 +91,16 @@ def allowed_sentence(
         case SentenceChoice():
             calls = tuple(call for call in matched.calls if matches(allow, call.target.path))
             # What was only near to a sentence stays a question, also where it has one meaning.
-            is_question = len(calls) > 1 or (matched.said and calls)
+            is_question = len(calls) > 1 or ((matched.said or matched.is_later) and calls)
             return replace(matched, calls=calls) if is_question else next(iter(calls), None)
     return None
 
 
-def _refusal(target: Target) -> CallError:
+def _refusal(path: str, device: str) -> CallError:
     return CallError(
         ErrorCode.REFUSED,
         "this agent may not call {path}",
-        path=target.path,
+        path=shortened(path, 200),
         hint="Its profile lists what it may call under skills: allow.",
-        device=target.device,
+        device=device,
     )

@@ -18,7 +18,7 @@ from agent_core.prompt import Household
 from chat.tasks import happens, open_tasks, supervise
 from contracts.answers.watchers import Allowed
 from contracts.devices.rpc import Actor
-from contracts.errors import CallError, Conflict, InvalidMessage, NotFound, StorageError
+from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError, StrawberryError
 from contracts.phrases import Phrase
 from contracts.text import shortened
 from contracts.wire import Json, Part, Timestamp, rfc3339
@@ -327,13 +327,14 @@ class Timers:
         ended = TimerData(subject=row.text, event="ended", timer=row.id, due=row.due, missed=False)
         begun = update(TimerRow).where(col(TimerRow.id) == row.id).values(call=values)
         await self.events.publish_all([(row.owner, ended)], also=begun)
-        del self._rows[row.id]
+        if self._rows.pop(row.id, None) is None:
+            return  # It was removed while that was stored.
 
         async def made() -> None:
             told = None
             try:
                 await call.make(row.owner, manager=self.manager, registry=self.registry)
-            except (CallError, NotFound) as error:
+            except StrawberryError as error:
                 why = shortened(error.message, limits.MOST_OUTCOME)
                 told = Phrase("Not done: {text} ({why})", text=row.text, why=why)
             await self._finish(row, told)

@@ -21,6 +21,8 @@ from hub_live.world.thing import Thing
 _ON_OFF: Final = ("on", "off")
 _MOST_PARTS: Final = 6
 """Conditions or steps of one sentence: what is longer is for a model."""
+_MOST_TEXTS: Final = 24
+"""Of which the call of one sentence is looked for: each takes up to a second."""
 _MOST_TITLE: Final = 80
 
 
@@ -44,6 +46,7 @@ class Reading:
     title: str = ""
     sources: dict[str, WatchedValue] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    _meanings: dict[str, Meaning] = field(default_factory=dict)
 
     async def watcher(self, sentence: str) -> WatcherRequest | None:
         """Return the watcher that a sentence asks for; None where it has no known shape."""
@@ -156,10 +159,14 @@ class Reading:
         for found, _ in self.shapes.found("delays", text):
             if step := await self._step(found["action"]):
                 return {**step, "after": self.shapes.duration(found["duration"])}
-        match await self.understand(text):
+        if text not in self._meanings:
+            if len(self._meanings) >= _MOST_TEXTS:
+                return None
+            self._meanings[text] = await self.understand(text)
+        match self._meanings[text]:
             case SentenceCall() as call:
                 pass
-            case SentenceChoice(calls=(call,)):
+            case SentenceChoice(calls=(call,), is_later=False):
                 pass
             case _:
                 return None

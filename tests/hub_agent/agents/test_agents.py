@@ -108,6 +108,23 @@ async def test_an_agent_calls_what_its_profile_allows_and_nothing_else(
     assert "confirmation" not in [event["kind"] for event in events_of(seen)]
 
 
+async def test_an_agent_lets_a_timer_call_what_it_may_call_itself_and_nothing_else(
+    thinking: Home, model: ScriptedModel
+) -> None:
+    lamp = LampSkill()
+    await thinking.device("Bedroom PC", lamp)
+    later = "devices.hub.WatcherSkill.call_later"
+    write(thinking, "clock", f"description: Timers\nprompt: You set timers.\nskills:\n  allow: [{later}]\n")
+    model.script = [
+        calls("python_exec", code=f"{later}(5, 'devices.bedroom_pc.LampSkill.turn_on')"),
+        Says(text="No."),
+    ]
+    assert (await ask(thinking, "clock", "lamp on in 5 minutes")).status_code == 200
+    (refused,) = model.requests[-1].results
+    assert "this agent may not call devices.bedroom_pc.LampSkill.turn_on" in refused
+    assert thinking.hub.live.timers.of(thinking.hub.registry.admin) == []
+
+
 async def test_an_agent_that_may_only_read_modifies_nothing(thinking: Home, model: ScriptedModel) -> None:
     lamp = LampSkill()
     await thinking.device("Bedroom PC", lamp)
@@ -136,6 +153,19 @@ async def test_sentences_act_where_the_profile_says_so_and_only_on_what_it_allow
     assert lamp.level == 100
     assert (await ask(home, "lights", "unlock the door")).status_code == 503
     assert lock.opened == []
+
+
+async def test_what_is_to_be_done_later_is_not_done_at_once_where_an_agent_may_call_one_of_two(
+    home: Home,
+) -> None:
+    lamp, other = LampSkill(), LampSkill()
+    await home.device("Bedroom PC", lamp)
+    await home.device("Kitchen PC", other)
+    allowed = "[devices.bedroom_pc.LampSkill.*, devices.hub.WatcherSkill.*]"
+    write(home, "lights", f"prompt: Lamps.\nsentences: on\nskills:\n  allow: {allowed}\n")
+    answer = await ask(home, "lights", "turn on the lamp in 20 minutes")
+    assert answer.json()["x_strawberry"]["mode"] == "sentence"
+    assert (lamp.level, other.level) == (0, 0)
 
 
 async def test_agents_of_one_conversation_share_neither_words_nor_variables(

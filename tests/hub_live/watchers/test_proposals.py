@@ -1,5 +1,6 @@
 """Watchers made of one sentence, in English and German, without a model and with one."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,12 @@ async def test_in_a_chat_without_a_model_a_person_confirms_the_sentence(yard: ht
     assert [each["path"] for each in meant["calls"]] == ["devices.hub.WatcherSkill.watch"]
     none = (await yard.get("/api/skills/sentence", params={"q": "tell me when the next train leaves"})).json()
     assert none["calls"] == []
+
+
+async def test_a_step_that_nothing_understands_is_not_looked_for_again_and_again(
+    yard: httpx.AsyncClient, model: ScriptedModel
+) -> None:
+    model.script = lambda _: calls("plan", title="", then=[])
+    began = time.monotonic()
+    assert (await propose(yard, f"when the lamp is on, {'drain the tank, and then ' * 6}blah"))[0] == 422
+    assert time.monotonic() - began < 15

@@ -163,6 +163,26 @@ async def test_a_timer_makes_its_call_once_and_tells_what_failed(home: Home) -> 
     assert told.startswith("Not done: pc.LampSkill.fail (")
 
 
+async def test_a_timer_that_is_removed_as_it_ends_calls_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lamp, timers, admin = LampSkill(), home.hub.live.timers, home.hub.registry.admin
+    await home.device("PC", lamp)
+    async with home.client() as client:
+        turn_on = {"call": "devices.pc.LampSkill.turn_on", "arguments": {"level": 30}}
+        made = await post(client, call("hub", "WatcherSkill.call_later", minutes=60, text="lamp", **turn_on))
+    publish_all = timers.events.publish_all
+
+    async def removed_meanwhile(*given: Any, **more: Any) -> None:
+        monkeypatch.undo()
+        await publish_all(*given, **more)
+        await timers.remove(admin, "lamp")
+
+    monkeypatch.setattr(timers.events, "publish_all", removed_meanwhile)
+    await timers._begin(timers._rows[made[1]["id"]])
+    assert (timers.of(admin), lamp.level) == ([], 0)
+
+
 async def test_a_call_whose_time_the_hub_missed_is_told_and_not_made(tmp_path: Path) -> None:
     values = {"path": "devices.pc.LampSkill.turn_on", "arguments": {}, "device": "pc", "confirmed": False}
     values |= {"untrusted": False, "has_read": False, "by_sentence": True, "token": "t", "through": None}
