@@ -266,6 +266,7 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
         "„Speicher: Platte: {disk} %“."
     )
     picture(chat, "watcher-sentence-chat-de")
+    expect(chat.locator(".sb-steps > summary")).to_contain_text("Wächter aus einem Satz …")
     asked.get_by_role("button", name="Ja, tu es").click()
     expect(asked).to_have_count(0)
     wait_for(lambda: client.request("GET", "/api/watchers")[0]["state"] == "active", what="the yes")

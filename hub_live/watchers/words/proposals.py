@@ -97,6 +97,7 @@ class Proposals:
         values = [f"{each.id} = {each.state} {each.unit or ''}"[:200] for each in shown]
         found = await self.finder.find(sentence, user=user, limit=limits.PLANNED_CALLS)
         calls = [f"{each.path}: {each.signature} {each.summary}" for each in found.results]
+        asked = {each.path for each in found.results}
         mistake, model = "", self.evaluations.model
         for _ in range(2):
             try:
@@ -108,7 +109,7 @@ class Proposals:
             if not plan.get("then"):
                 return None
             try:
-                return check(validated(WatcherRequest, _request(plan, things, sentence)))
+                return check(validated(WatcherRequest, _request(plan, things, asked, sentence)))
             except (InvalidMessage, PredicateError, CallError) as error:
                 mistake = f"{plan}: {error.message} {error.hint}"
         return None
@@ -128,10 +129,13 @@ class Proposals:
         return "; ".join(f"“{each}”" for each in said)
 
 
-def _request(plan: dict[str, Json], things: dict[str, Any], sentence: str) -> dict[str, Any]:
+def _request(plan: dict[str, Json], things: dict[str, Any], asked: set[str], sentence: str) -> dict[str, Any]:
     given = plan.get("values")
     topics: dict[str, Any] = {}
     for name, wanted in given.items() if isinstance(given, dict) else ():
+        if str(wanted) in asked:
+            topics[name] = {"ask": wanted}
+            continue
         if (thing := things.get(str(wanted))) is None:
             near = did_you_mean(str(wanted), things)
             raise InvalidMessage("there is no value {name!r}{near}", name=str(wanted)[:100], near=near)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from agent_core.skills.labels import Labels
 from contracts.chat import (
     ChatFile,
     ConfirmationWanted,
@@ -22,17 +23,18 @@ from contracts.chat import (
     TurnRecord,
 )
 from contracts.tracing.trace import TurnSpan
+from hub_agent.calls.own_skills import HubSkill
 from hub_registry.http.devices import allow_method
 from hub_server.http.turns import show as show_turn
 from hub_web import limits
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
-from hub_web.parts.calls.calls import as_question, human, show_call
+from hub_web.parts.calls.calls import as_question, show_call
 from hub_web.parts.files import file_badges
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
-from hub_web.texts import text
+from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
 
 _ICONS: Final = {
@@ -438,4 +440,7 @@ def _called(step: Step) -> str:
         "describe_function": text("Reads how a skill is used"),
     }
     *path, method = step.name.split(".")
-    return known.get(step.name) or (human(method) if path else step.name)
+    if not path:
+        return known.get(step.name) or step.name
+    own = {each.__name__: each.labels for each in HubSkill.__subclasses__()}
+    return Labels(own.get(path[-1], {}), LANGUAGE.get())(method)
