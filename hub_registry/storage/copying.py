@@ -48,9 +48,10 @@ def copy_rows(source: Place, target: Place, *, progress: Progress = lambda _tabl
     place.
 
     Raises:
-        ConfigError: If one cannot be used, or a row is not the same in the other one.
+        ConfigError: If one cannot be used, a hub uses the other one, or a row is not the same in it.
     """
     with _open(source) as from_, _open(target) as to:
+        to.claim()  # no hub may use it meanwhile, also on another machine
         try:
             with from_.engine.begin() as reading, to.writing.begin() as writing:
                 metadata = MetaData()
@@ -72,7 +73,7 @@ def _open(place: Place) -> Iterator[SQLite | PostgreSQL]:
     try:
         yield database
     finally:
-        database.engine.dispose()
+        database.close()
 
 
 def _copy(table: Table, reading: Connection, writing: Connection) -> int:

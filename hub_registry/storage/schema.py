@@ -30,7 +30,8 @@ _TYPES: Final = (
 )
 PLAIN: Final = "regexp_replace(normalize({}, NFD), '[\u0300-\u036f]', '', 'g')"
 """A text of PostgreSQL without accents, as the full-text table of SQLite sees it."""
-_SAID: Final = PLAIN.format("question || ' ' || coalesce(answer, '')")
+# PostgreSQL refuses a row whose words take more than 1 MiB.
+_SAID: Final = PLAIN.format("left(question || ' ' || coalesce(answer, ''), 100000)")
 # Else "garden.light" would be one word, as the name of a host.
 _WORDS: Final = f"to_tsvector('english', regexp_replace({_SAID}, '\\W+', ' ', 'g'))"
 _TURN_WORDS: Final = (

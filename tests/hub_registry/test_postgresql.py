@@ -72,6 +72,25 @@ async def test_only_one_hub_uses_a_database(url: str) -> None:
         await store.claim()
 
 
+async def test_the_database_that_a_hub_uses_is_not_overwritten(url: str, tmp_path: Path) -> None:
+    async with open_store(tmp_path / "hub.db"), open_store(url) as store:
+        await store.claim()
+        admin = await Accounts(store).first_admin()
+        with pytest.raises(ConfigError, match="another hub uses the database"):
+            copy_rows(tmp_path / "hub.db", url)
+        copy_rows(url, tmp_path / "backup.db")  # of a hub that runs
+        assert await Accounts(store).users() == [admin]
+
+
+async def test_a_turn_of_a_megabyte_is_kept(url: str) -> None:
+    answer = " ".join(f"w{number:x}" for number in range(160_000))
+    row = TurnRow(
+        user="ann", turn="t", question="Why?", state="done", instance="main", at=now(), answer=answer
+    )
+    async with open_store(url) as store:
+        await store.write(lambda session: session.add(row))
+
+
 async def test_another_program_s_database_is_refused(url: str) -> None:
     import psycopg
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from contracts.errors import PredicateError
@@ -118,7 +119,15 @@ def _part_of(node: Node) -> Part | None:
         case Node(parts=(Node(op="name", value=name), Node(op="constant", value=limit))):
             if isinstance(limit, bool):
                 return Part(str(name), "on" if limit is (node.op == "==") else "off")
-            return Part(str(name), node.op, limit if isinstance(limit, str) else f"{limit:g}")
+            if not isinstance(limit, str):
+                # All of its digits: what is written by ``:g`` would be another condition.
+                return Part(str(name), node.op, f"{Decimal(repr(limit)):f}".removesuffix(".0"))
+            # A text that looks like a number would become one.
+            return (
+                None
+                if _NUMBER.fullmatch(limit.strip().replace(",", "."))
+                else Part(str(name), node.op, limit)
+            )
     return None
 
 

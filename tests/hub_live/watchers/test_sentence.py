@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from contracts.phrases import Phrase
-from hub_live.watchers.definition import WatcherRequest
+from hub_live.watchers.definition import WatchedValue, WatcherRequest
+from hub_live.watchers.words.parts import condition_of, predicate_of
 from hub_live.watchers.words.sentence import plain
 from hub_web.texts import LANGUAGE, text
 from tests.hub_live.watchers.watching import STOP, Watching
@@ -82,3 +83,16 @@ async def test_every_face_shows_it_and_a_skill_says_its_calls_in_each_language(w
     before = LANGUAGE.set("de")
     assert (words, text.message(words)) == ("turn on the lamp", "schalte die Lampe ein")
     LANGUAGE.reset(before)
+
+
+@pytest.mark.parametrize(
+    "predicate", ["x < 5000000000", "x > 21.123456", "x > 0.00001", 'x == "open" for "90s"', "x >= 21"]
+)
+def test_the_parts_of_a_condition_make_that_very_condition_again(predicate: str) -> None:
+    parts = condition_of(predicate, {"x": WatchedValue(topic="a/b")})
+    assert parts is not None
+    assert predicate_of(parts) == predicate
+
+
+def test_a_text_of_digits_has_no_control_that_makes_a_number_of_it() -> None:
+    assert condition_of('x == "5"', {"x": WatchedValue(topic="a/b")}) is None
