@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from chat.tasks import open_tasks
 from contracts import topics
 from contracts.answers.system import Discovery
 from contracts.chat import ChatRequest
-from contracts.devices.presence import State, WatcherState
+from contracts.devices.presence import Heartbeat, State, WatcherState
 from contracts.devices.registration import Appearance, Registration
 from contracts.errors import InvalidMessage, NoModel, TooManyRequests
 from hub_agent.tables import ExposureRow
@@ -544,3 +544,28 @@ async def test_another_area_announces_a_device_again_once_and_touches_no_availab
         # A device without an area takes one in Home Assistant, and need not go for that.
         assert [area(each) for each in sent] == [None, "Cellar", None, "none", "Attic", None]
     assert not [topic for topic in heard if "availability" in topic and heard[topic][0] != b""]
+
+
+async def test_a_device_shows_its_battery_and_the_last_problem_of_a_command(tmp_path: Path) -> None:
+    heard: dict[str, bytes] = {}
+    async with beside(tmp_path / "home", None) as home, home.home.client() as client:
+        asked = {"name": "home_assistant", "home_assistant": True}
+        made = (await client.post("/api/clients", json=asked)).json()
+        async with linked(home.home.login("home_assistant", made["password"])) as link:
+
+            async def commanded(payload: bytes, problem: Callable[[str], bool]) -> None:
+                await link.publish("strawberry/main/kitchen/set/PlayerSkill-set_volume", payload)
+                await eventually(
+                    lambda: problem(heard.get("strawberry/main/kitchen/state/problem", b"").decode())
+                )
+
+            for branch in topics.HOME_BRANCHES:
+                await link.subscribe(branch, lambda each: heard.update({each.topic: each.payload}))
+            await home.expose("kitchen")
+            heartbeat = Heartbeat(seq=2, uptime_s=5, battery=42).model_dump_json().encode()
+            await home.device.spoke.link.publish(topics.HEARTBEAT.build(device=home.device.id), heartbeat)
+            await eventually(lambda: heard.get("strawberry/main/kitchen/state/battery") == b"42")
+            [config] = [json.loads(heard[topic]) for topic in heard if topic.endswith("/battery/config")]
+            assert (config["device_class"], config["entity_category"]) == ("battery", "diagnostic")
+            await commanded(b"loud", lambda shown: "olume" in shown)
+            await commanded(b"30", lambda shown: shown == "none")

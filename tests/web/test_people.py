@@ -4,14 +4,19 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
+from tests.e2e.house import House
 from tests.web.conftest import Visitor, picture_each_way
 
 Visit = Callable[..., Visitor]
 Picture = Callable[[Page, str], Path]
 
 PASSWORD = "a field full of raspberries"
+FETCH = """([path, body]) => fetch(path, {
+    method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(body)
+}).then(answer => answer.status)"""
 NEW = "a field full of blackberries"
 
 
@@ -68,6 +73,49 @@ def test_a_guest_is_added_looks_and_is_removed(page_of: Visit, picture: Picture)
     page.get_by_role("button", name="Remove Bo").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     expect(page.get_by_role("row", name=re.compile("Bo"))).to_have_count(0)
+
+
+@pytest.mark.parametrize("role", ["member", "guest"])
+def test_every_link_leads_to_a_page_for_the_same_person(
+    page_of: Visit, house: House, lamp_device: str, role: str
+) -> None:
+    for method in ("turn_on", "turn_off"):
+        house.ask("/api/skills/call", {"device": lamp_device, "skill": "LampSkill", "method": method})
+    link = house.ask("/api/users", {"name": f"Walking {role}", "role": role})["link"]
+    visitor = page_of(None)
+    page = visitor.page
+    page.goto(link)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_label("Password again").fill(PASSWORD)
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("link", name="Chat").first).to_be_visible()
+    visitor.open("/chat").get_by_role("textbox", name="Message").fill("what time is it")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("without a model")).to_be_visible()
+    if role == "member":
+        body = {"name": "late", "topics": {}, "schedule": "every day at 22:00", "then": [{"notify": "Late"}]}
+        made = page.evaluate(FETCH, ["/api/watchers", body])
+        assert made == 201
+    visited: list[str] = []
+    found = ["/", *(["/watchers/new", "/watchers/late/edit"] if role == "member" else [])]
+    while found:
+        path = found.pop(0)
+        # Of the pages of one kind, as /turns/…, two.
+        kind = path.rpartition("/")[0]
+        alike = [each for each in visited if kind and each.rpartition("/")[0] == kind]
+        if path in visited or len(alike) == 2:
+            continue
+        visited.append(path)
+        visitor.open(path)
+        expect(page.locator(".q-notification.bg-negative")).to_have_count(0)
+        found += page.eval_on_selector_all(
+            "a[href^='/']:not([download])",
+            "links => links.map(each => each.getAttribute('href').split('#')[0])",
+        )
+    assert any(each.startswith("/turns/") for each in visited)
+    assert ("/watchers/late" in visited) is (role == "member")
+    assert {"/", "/chat", "/devices", "/skills", "/people", "/turns", "/audit"} <= set(visited)
+    assert ("/watchers" in visited) is (role == "member")
 
 
 def test_a_token_is_made_shown_once_and_revoked(page_of: Visit, picture: Picture) -> None:
