@@ -8,7 +8,7 @@ from pydantic import Field
 from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.directory import RegisteredSkill
-from agent_core.search.targets import find_target
+from agent_core.search.targets import find_path
 from contracts.answers.skills import CallResult
 from contracts.devices.registration import MethodFlags
 from contracts.devices.rpc import Actor
@@ -29,7 +29,7 @@ class SkillCallBody(Strict):
         caller: The skill of the device that asks.
         within: The call of the hub in which it is made; without one it is made for the owner of the device.
         during: The method that runs, where the device itself called it; None for what runs by itself.
-        device: As in ``CallBody``.
+        device: Its key, or ``hub``.
     """
 
     caller: SkillName
@@ -61,7 +61,8 @@ async def call_for_skill(calls: DirectCalls, asking: Bearer, body: SkillCallBody
     actor = actor.model_copy(update={"skill": "/".join(chain)})
     path = f"{body.device}.{body.skill}.{body.method}"
     try:
-        target = find_target(directory.seen_by(actor.user), body.device, body.skill, body.method)
+        # By the key that was approved: any device may have it for an alias.
+        target = find_path(directory.seen_by(actor.user), f"devices.{path}", current=None)
         arguments = check_arguments(target.method, body.args, body.kwargs)
     except CallError:
         _check_use(own, path)  # an error tells of what it may call alone

@@ -1,6 +1,8 @@
 """Calls of the hub before they are sent: rights, the order of devices, and what the audit keeps."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
 from hub_agent.calls.audit import CallRecord, Origin
 from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.from_skills import SkillCallBody, call_for_skill
 from hub_registry.devices.directory import Directory
 from hub_registry.storage.tables import now
 from tests.hub_registry.test_directory import device
@@ -120,3 +123,34 @@ async def test_a_device_that_vanishes_gets_a_short_time_to_come_back_where_a_per
     for actor in (ANN, Actor(user="ann", watcher="w")):
         await house.call("hall", "look", actor=actor)
     assert [request.interactive for request in house.bus.asked] == [True, False]
+
+
+async def test_a_call_from_a_skill_goes_to_the_device_that_was_approved_and_to_no_namesake() -> None:
+    house = House()
+    entry = house.directory.put(device("Hall", "hall", owner=ANN.user, aliases=("garage",)))
+    entry.presence.hear(DeviceStatus(state="online", epoch=1, connection=1, seq=1), retained=False, at=0)
+    house.register("hall", {"type": "object"})
+    uses = ["garage.DoorSkill.look", "hall.DoorSkill.look"]
+    bell = Registration(skill="BellSkill", uses=uses, methods=[])
+    house.directory.put_skill("kitchen", RegisteredSkill.of(bell, "bell"))
+
+    @asynccontextmanager
+    async def turn(*_: Any, **__: Any) -> AsyncIterator[None]:
+        yield
+
+    claims = SimpleNamespace(sub="kitchen", kind="device", jti="1")
+    asking: Any = SimpleNamespace(user=SimpleNamespace(id="ann", read_only=False), claims=claims)
+    calls: Any = SimpleNamespace(
+        manager=house.manager,
+        registry=SimpleNamespace(directory=house.directory),
+        quotas=SimpleNamespace(calls=SimpleNamespace(turn=turn)),
+    )
+
+    async def look(where: str) -> Any:
+        body = SkillCallBody(caller="BellSkill", device=where, skill="DoorSkill", method="look")
+        return (await call_for_skill(calls, asking, body)).result
+
+    assert await look("hall") == "hall"
+    with pytest.raises(CallError, match="no device 'garage'"):
+        await look("garage")
+    assert [request.device for request in house.bus.asked] == ["hall"]
