@@ -64,10 +64,10 @@ class SkillTasks(OwnedTasks):
         has_failed = False
         while True:
             began = time.monotonic()
-            working = work(*args)
-            running = self.start(contained(working), name=name)
-            running.add_done_callback(lambda _, begun=working: begun.close())  # type: ignore[misc]
             try:
+                working = work(*args)  # with wrong arguments it fails here
+                running = self.start(contained(working), name=name)
+                running.add_done_callback(lambda _, begun=working: begun.close())  # type: ignore[misc]
                 if has_failed:
                     await asyncio.wait({running}, timeout=self._steady_s)
                     if not running.done():

@@ -141,9 +141,12 @@ async def test_a_task_is_a_function_and_needs_a_host(host):
     skill = PlantsSkill()
     with pytest.raises(RuntimeError, match="not hosted"):
         skill.task(skill.water)
-    async with SkillRunner([host(skill)]):
+    async with SkillRunner([host(skill)]) as runner:
         with pytest.raises(TypeError, match="pass the function"):
             skill.task(skill.water())  # type: ignore[arg-type]
+        skill.task(skill.water, "too much")
+        await until(lambda: runner.life.reasons)
+        assert "positional argument" in runner.life.reasons["PlantsSkill"].reason
 
 
 async def test_what_blocks_is_named_and_stops_no_other_skill(write, load, caplog):
