@@ -70,7 +70,9 @@ class Classes:
             return " | ".join(dict.fromkeys(texts))
         kinds = schema.get("type")
         if isinstance(kinds, list):
-            return " | ".join(self.type_of({**schema, "type": each}, name, depth + 1) for each in kinds)
+            # Each once: lists of lists that repeat one would be written without end.
+            given = dict.fromkeys(map(str, kinds))
+            return " | ".join(self.type_of({**schema, "type": each}, name, depth + 1) for each in given)
         if kinds == "array":
             return self._list_of(schema, name, depth)
         if isinstance(schema.get("properties"), dict) and schema["properties"] and name:

@@ -21,6 +21,8 @@ _WRITES: Final = "strawberry_writes"
 _WRITER: Final = 0x57726974
 _HUB: Final = 0x48756220
 """Keys of advisory locks: of the transaction that writes, and of the hub that the database is of."""
+_KEEPALIVE: Final = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
+"""Within a minute the server knows that a machine is gone; seconds, and how often it asks."""
 
 
 class PostgreSQL:
@@ -78,6 +80,9 @@ class PostgreSQL:
     def claim(self) -> None:
         """See `Store.claim`: the server forgets the claim of a connection that is gone."""
         connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        # After a power cut here the server would keep the claim for two hours.
+        for name, seconds in _KEEPALIVE.items():
+            connection.exec_driver_sql(f"SET {name} = {seconds}")
         if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_HUB})").scalar_one():
             connection.close()
             raise ConfigError(

@@ -129,6 +129,7 @@ def _method(name: str, tool: Any) -> ForeignMethod:
         "required": required,
         "additionalProperties": False,
     }
+    check_schema(parameters)
     # What must be given comes first, as Python has it.
     order = sorted(names, key=lambda each: each not in required)
     classes = Classes(schema.get("$defs"))

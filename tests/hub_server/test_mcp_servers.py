@@ -16,6 +16,7 @@ from mcp_types import Tool, ToolAnnotations
 from agent_core.search.targets import on_hub
 from contracts.errors import FileProblem
 from deploy.cli.main import main
+from hub_server.mcp import foreign
 from hub_server.mcp.file import parse_servers
 from hub_server.mcp.foreign import foreign_methods, skill_name
 from tests.hub_agent.home import Home, open_home
@@ -233,6 +234,21 @@ def test_a_wrong_file_is_refused_with_what_is_wrong(text: str, words: str) -> No
 
 def tool(name: str, schema: Any = None, **hints: Any) -> Tool:
     return Tool(name=name, input_schema=schema or {"type": "object"}, annotations=ToolAnnotations(**hints))
+
+
+def test_a_schema_that_branches_without_end_is_refused_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def endless(_: object) -> None:
+        pytest.fail("its types were written")
+
+    monkeypatch.setattr(foreign, "Classes", endless)
+    defs: dict[str, Any] = {
+        f"A{each}": {"anyOf": [{"$ref": f"#/$defs/A{each + 1}"}] * 10} for each in range(8)
+    }
+    schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/A0"}}, "$defs": defs | {"A8": {}}}
+    found, [problem] = foreign_methods([tool("loud", schema)], {})
+    assert (found, "branches into" in problem) == ({}, True)
 
 
 def test_names_and_schemas_of_a_server_are_input() -> None:

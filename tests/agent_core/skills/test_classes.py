@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 import pytest
 from pydantic import BaseModel, Field
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from agent_core import limits
 from agent_core.schemas.arguments import check_arguments
-from agent_core.schemas.class_text import class_lines
+from agent_core.schemas.class_text import Classes, class_lines
 from agent_core.skills.schema import method_schema
 from agent_core.skills.skill import MethodOptions
 from contracts.devices.registration import Method
@@ -109,3 +109,10 @@ def test_the_types_of_a_device_cannot_flood_a_model():
     lines = class_lines([Method(name="m", signature="m(a: C0)", parameters=schema)])
     assert sum(map(len, lines)) < limits.MAX_CLASSES_TEXT + 200
     assert not any("\n" in line for line in lines)
+
+
+def test_a_type_that_is_listed_twice_is_written_once():
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(3):
+        schema = {"type": ["array"] * 20, "items": schema}
+    assert Classes().type_of(schema) == "list[list[list[str]]]"
