@@ -35,7 +35,7 @@ from contracts.wire import Json
 
 _ADAPTER_CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _EMPTY: Final = inspect.Parameter.empty
-_TYPES_HINT: Final = "the README of the skills folder lists the types"
+_TYPES_HINT: Final = "docs/skills.md of Strawberry lists the types"
 _GENERATORS: Final = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 
 
@@ -159,7 +159,7 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
             check_response(template, contract)
         except BadResponse as error:
             raise SchemaError(
-                error.message, hint="the README of the skills folder lists what a response may hold"
+                error.message, hint="docs/skills.md of Strawberry lists what a response may hold"
             ) from None
     return MethodSchema(
         contract=contract,

@@ -382,7 +382,7 @@ class Skill:
         ``await``.
         """
         if self._given.home is None:
-            raise RuntimeError(f"{type(self).__name__} cannot call other skills here")
+            raise RuntimeError(f"{type(self).__name__} cannot call other skills here: no hub is there")
         return Home(self._given.home, type(self).__name__)
 
     @property

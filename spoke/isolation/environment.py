@@ -165,7 +165,8 @@ class Environment:
             raise ConfigError(
                 "uv failed: {reason}",
                 reason=" ".join(done.stderr.split())[-limits.PACKAGES_REASON :],
-                hint="" if builds else "--build allows packages without a wheel; building one runs its code.",
+                hint="UV_FIND_LINKS names a folder of wheels, UV_DEFAULT_INDEX another index."
+                + ("" if builds else " --build allows packages without a wheel; building one runs its code."),
             )
         return done.stdout
 

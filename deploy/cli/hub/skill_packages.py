@@ -34,9 +34,7 @@ def packages(options: argparse.Namespace) -> None:
     if not is_sure("Install these packages? Their code runs with your rights.", yes=options.yes):
         return
     environment.install(lock)
-    text = (
-        f"{len(lock.packages)} packages are installed. A spoke that runs offers the skill in a few seconds."
-    )
+    text = f"Packages installed: {len(lock.packages)}. A spoke that runs offers the skill in a few seconds."
     Output(options.json).result({"packages": list(lock.packages)}, text=text)
 
 
