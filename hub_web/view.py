@@ -1,7 +1,6 @@
 """The page that one browser shows: its person's rights, controls, messages, and streams that end with it."""
 
 import asyncio
-import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -12,8 +11,6 @@ from typing import Any, Final, Literal, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from nicegui import Client, ui
-from nicegui.awaitable_response import AwaitableResponse
-from nicegui.slot import Slot
 from pydantic import SecretStr
 from starlette.requests import HTTPConnection
 
@@ -30,6 +27,7 @@ from hub_web import limits
 from hub_web.api import Api
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
+from hub_web.handlers import Handler, Show, handled, tell
 from hub_web.parts import times
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.layout import Words, actions, heading
@@ -39,10 +37,6 @@ from hub_web.texts import LANGUAGE, choose, for_people, text
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Handler = Callable[[], Awaitable[Any] | Any]
-Show = Callable[[], Awaitable[None]]
-"""Reads something and shows it."""
 
 SEEN_COOKIE: Final = "strawberry_seen"
 
@@ -312,10 +306,10 @@ class View:
             try:
                 async with self.busy():
                     try:
-                        await _handled(on_click)
+                        await handled(on_click)
                     except PasswordNeeded:
                         if await self._confirm_password():
-                            await _handled(on_click)
+                            await handled(on_click)
             finally:
                 runs = False
                 if not made.is_deleted:
@@ -332,7 +326,7 @@ class View:
 
         async def run() -> None:
             async with self.busy():
-                await _handled(handler)
+                await handled(handler)
 
         return run
 
@@ -379,7 +373,7 @@ class View:
                         async for event in events:
                             backoff.reset()
                             try:
-                                await _tell(on_event, event, slot)
+                                await tell(on_event, event, slot)
                             except StrawberryError:
                                 raise
                             except Exception:  # noqa: BLE001  one event must not end the others
@@ -407,7 +401,7 @@ class View:
     async def _happened(self, event: Event[Json]) -> None:
         for kind, on_event, slot in self._listeners:
             if event.kind == kind.KIND:
-                await _tell(on_event, with_data(event, kind), slot)
+                await tell(on_event, with_data(event, kind), slot)
 
     async def stored_events(self, kind: type[Kept], *, last: int, own: bool = False) -> list[Event[Kept]]:
         """Return the last events of a kind that were stored, the oldest first."""
@@ -450,44 +444,6 @@ class View:
         self._is_closed = True
         for task in tuple(self._until_closed):
             task.cancel()
-
-
-def one_at_a_time(read: Show) -> Show:
-    """Make a function that reads and shows something run once at a time, and once more if called meanwhile.
-
-    So an older answer never replaces a newer one.
-    """
-    running, waits = asyncio.Lock(), False
-
-    async def run() -> None:
-        nonlocal waits
-        if waits:
-            return
-        waits = True
-        try:
-            await running.acquire()
-        finally:
-            waits = False
-        try:
-            await read()
-        finally:
-            running.release()
-
-    return run
-
-
-async def _tell(on_event: Callable[[T], Any], event: T, slot: Slot) -> None:
-    with slot:
-        result = on_event(event)
-        if inspect.isawaitable(result):
-            await result
-
-
-async def _handled(handler: Handler) -> None:
-    result = handler()
-    # To await a dialog, which ``close`` returns, would open it again; a page that is left answers no script.
-    if inspect.isawaitable(result) and not isinstance(result, (ui.element, AwaitableResponse)):
-        await result
 
 
 _VIEW: Final[ContextVar[View]] = ContextVar("view")

@@ -1,12 +1,11 @@
 """The engine: one task for all watchers, driven by new values and by the clock."""
 
 import asyncio
-import heapq
 import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,17 +15,15 @@ from itertools import takewhile
 from agent_core.prompt import Household
 from agent_core.times import local_time, utc
 from chat.tasks import happens
-from contracts.answers.live import LinkName
 from contracts.errors import StorageError, StrawberryError
 from contracts.phrases import Phrase
 from hub_live import limits
 from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics import field as field_of
-from hub_live.topics.values import visible_to
 from hub_live.watchers.decisions.announcer import action_text, sentence_of
 from hub_live.watchers.decisions.evaluation import Evaluations
-from hub_live.watchers.decisions.firing import fires, replay
-from hub_live.watchers.decisions.kinds import FAILED, GAP, NOTHING, kind_of
+from hub_live.watchers.decisions.firing import fires
+from hub_live.watchers.decisions.kinds import FAILED, NOTHING, kind_of
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.decisions.steps import Steps
 from hub_live.watchers.decisions.trace import HELD_UP, NOT_WATCHING, RAN_OFTEN, Traces, outcome_of
@@ -36,6 +33,8 @@ from hub_live.watchers.predicates import Evaluator, parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.values.asks import Asks
+from hub_live.watchers.values.gaps import Gaps, is_short
+from hub_live.watchers.values.history import History
 from hub_live.watchers.values.watched import Watched
 from hub_registry.storage.tables import now
 
@@ -53,6 +52,8 @@ class Engine:
     tasks: asyncio.TaskGroup
     asks: Asks
     traces: Traces
+    history: History
+    gaps: Gaps
     _watched: dict[str, Watched] = field(default_factory=dict)
     # By name, rows that changed while nothing could be awaited.
     _unsaved: dict[str, WatcherRow] = field(default_factory=dict)
@@ -90,9 +91,9 @@ class Engine:
             await self._follow_schedule(watched)
         with ExitStack() as stack:
             for name, source in sources.items():
-                take, sees = partial(self._take, watched, name), self._sees(row, source.link)
+                take, sees = partial(self._take, watched, name), self.history.sees(row, source.link)
                 stack.enter_context(self.feed.follow(source.topic, take, link=source.link, sees=sees))
-            self._prime(watched)
+            self.history.prime(watched)
             watched.follows = stack.pop_all()
         self.stop(row.name)
         self._watched[row.name] = watched
@@ -133,8 +134,8 @@ class Engine:
     def gap(self, gap: Gap) -> None:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
         missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
-        if missed and gap.until is not None and not _is_short(gap):
-            self.tasks.create_task(self._tell_gap(missed, gap), name="gap of watchers")
+        if missed and gap.until is not None and not is_short(gap):
+            self.tasks.create_task(self.gaps.tell(missed, gap), name="gap of watchers")
 
     async def run(self) -> None:
         """Evaluate what is due, until cancelled."""
@@ -186,7 +187,7 @@ class Engine:
                 return await self._pause(watched, objection)
             watched.asked_at = time.time()
             if watched.row.then:
-                seen = self.seen(watched) if seen is None else seen
+                seen = self.history.seen(watched) if seen is None else seen
                 entry = await self.steps.run(
                     watched.row,
                     seen,
@@ -198,9 +199,9 @@ class Engine:
             else:
                 entry = await self.evaluations.evaluate(
                     watched.row,
-                    self.seen(watched),
+                    self.history.seen(watched),
                     occasion=occasion,
-                    gaps=self._gaps(watched),
+                    gaps=self.gaps.missed_by(watched),
                     is_current=lambda: self._is_current(watched),
                     # Each alarm is told; that the model fails again when asked again is not.
                     tells_failure=bool(rises) or not watched.has_failed,
@@ -238,18 +239,6 @@ class Engine:
     def _is_current(self, watched: Watched) -> bool:
         return self._watched.get(watched.row.name) is watched and watched.row.state == "active"
 
-    def _gaps(self, watched: Watched) -> list[str]:
-        """Return the last times in which data was missed since a model decided, for people."""
-        last = watched.last
-        since = watched.row.created_at if last is None or watched.has_failed else last.at
-        links = {source.link for source in watched.sources.values()}
-        gaps = [gap for link in links for gap in self.feed.gaps(link, since=since.timestamp())]
-        return [self._period(gap) for gap in gaps if not _is_short(gap)][-limits.MOST_GAPS :]
-
-    def _period(self, gap: Gap) -> str:
-        since = self._clock(gap.since)
-        return f"since {since}, until now" if gap.until is None else f"{since} to {self._clock(gap.until)}"
-
     async def _pause(self, watched: Watched, reason: str) -> DecisionRow:
         row = watched.row
         entry = DecisionRow(
@@ -273,38 +262,6 @@ class Engine:
                 ),
             )
         return entry
-
-    def seen(self, watched: Watched) -> dict[str, Seen]:
-        """Return what a model is shown of the values."""
-        now = time.time()
-        shown: dict[str, Seen] = {}
-        for name, source in watched.sources.items():
-            samples = self._history(watched, source.topic, source.link)[-limits.RECENT_VALUES - 1 :]
-            values = [(now - each.at, field_of(each.value, source.path)) for each in samples]
-            if values:
-                (age, value), recent = values[-1], tuple(values[:-1])
-                shown[name] = Seen(source, value, age, recent)
-            else:
-                shown[name] = Seen(source)
-        return shown
-
-    def _prime(self, watched: Watched) -> None:
-        """Feed the predicate with what is remembered already; what it was true of then is over."""
-        places = {(source.link, source.topic) for source in watched.sources.values()}
-        known = {place: self._history(watched, place[1], place[0]) for place in places}
-        watched.heard |= {name for name, each in watched.sources.items() if known[each.link, each.topic]}
-        if watched.evaluator is not None:
-            recorded = heapq.merge(*known.values(), key=lambda sample: sample.at)
-            # A second between two values matters only to whether a condition has held since.
-            since = time.time() - watched.evaluator.predicate.for_s
-            for _ in replay(watched.evaluator, watched.sources, recorded, since=since):
-                pass
-
-    def _history(self, watched: Watched, topic: str, link: LinkName) -> Sequence[Sample]:
-        return self.feed.history(topic, link) if self._sees(watched.row, link)(topic) else ()
-
-    def _sees(self, row: WatcherRow, link: LinkName) -> Callable[[str], bool]:
-        return visible_to(self.evaluations.registry.directory, row.owner, link)
 
     def _take(self, watched: Watched, name: str, sample: Sample) -> None:
         if name not in watched.heard and watched.evaluator is not None and watched.row.note:
@@ -435,7 +392,7 @@ class Engine:
                 self._ask(watched, now)
 
     def _ask(self, watched: Watched, now: float) -> None:
-        seen = self.seen(watched)
+        seen = self.history.seen(watched)
         values = {name: each.value for name, each in seen.items()}
         is_known = watched.last is not None and not watched.has_failed and values == watched.last.seen
         if watched.on_change and is_known:
@@ -499,23 +456,6 @@ class Engine:
             self._look(watched, time.time())
         return bool(names)
 
-    async def _tell_gap(self, missed: Sequence[Watched], gap: Gap) -> None:
-        reason = Phrase("nothing was received from {since}", since=self._period(gap))
-        try:
-            for watched in missed:
-                entry = DecisionRow(
-                    watcher=watched.row.name,
-                    at=utc(gap.until or gap.since),
-                    decision=GAP.name,
-                    reason=reason,
-                )
-                await self.evaluations.store.record(watched.row, entry)
-        except StorageError as error:
-            _log.error("a gap of the watchers is not in their history: %s", error)
-        for owner in {watched.row.owner for watched in missed}:
-            names = [watched.row.name for watched in missed if watched.row.owner == owner]
-            await self.evaluations.announcer.gap(owner, names, reason)
-
     async def _save(self, *rows: WatcherRow) -> None:
         try:
             await self.evaluations.store.save(*rows)
@@ -532,7 +472,3 @@ class Engine:
 
     def _clock(self, at: float | datetime) -> str:
         return local_time(at, self.household.time_zone)
-
-
-def _is_short(gap: Gap) -> bool:
-    return gap.until is not None and gap.until - gap.since <= limits.SHORT_GAP_S

@@ -21,6 +21,8 @@ from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
 from hub_live.watchers.values.asks import Asks
+from hub_live.watchers.values.gaps import Gaps
+from hub_live.watchers.values.history import History
 from hub_live.watchers.watchers import Watchers
 from hub_live.watchers.words.proposals import Proposals
 from hub_live.world import World
@@ -55,7 +57,17 @@ async def open_watchers(
         )
         traces = Traces()
         asks = Asks(feed, evaluations, traces, tasks)
-        engine = Engine(feed, evaluations, Steps(evaluations), settings.household, tasks, asks, traces)
+        engine = Engine(
+            feed,
+            evaluations,
+            Steps(evaluations),
+            settings.household,
+            tasks,
+            asks,
+            traces,
+            History(feed, registry.directory),
+            Gaps(feed, evaluations, settings.household),
+        )
         watchers = Watchers(
             store=store,
             engine=engine,

@@ -561,7 +561,7 @@ class Watchers:
         await asyncio.gather(
             *(self.feed.fetch(each.topic, each.link) for each in sources_of(row).values() if not each.ask)
         )
-        return self.engine.seen(Watched(row, sources_of(row), None, None))
+        return self.engine.history.seen(Watched(row, sources_of(row), None, None))
 
 
 def _sentence(row: WatcherRow, naming: Naming) -> str:

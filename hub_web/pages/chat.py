@@ -21,13 +21,14 @@ from hub_server.system.models import list_models
 from hub_web import limits
 from hub_web.api import part
 from hub_web.feeds import Feed
+from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import Attachments
 from hub_web.parts.layout import Words, card, cut, empty, icon_button, note, refilled, row, stack
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 from identity.ids import uuid7
 
 _SEND: Final = """(event) => {

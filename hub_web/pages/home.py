@@ -25,6 +25,7 @@ from hub_live.world.thing import Thing
 from hub_registry.http.skills import list_methods
 from hub_web import limits
 from hub_web.api import part
+from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.controls import Panel, is_on
 from hub_web.parts.home.arrangement import Arrangement
 from hub_web.parts.home.message_box import MessageBox
@@ -32,7 +33,7 @@ from hub_web.parts.layout import Words, actions, card, cut, dot, empty, grid, re
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
 _ICONS: Final = (
     (("lamp", "light", "bulb"), "lightbulb"),

@@ -10,6 +10,7 @@ from hub_registry.http.sessions import change_self
 from hub_registry.http.tokens import add_token, list_tokens, revoke_token
 from hub_registry.http.users import add_user, change_user, list_users, make_code, remove_user
 from hub_web import limits
+from hub_web.handlers import Show
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import in_browser
 from hub_web.parts.invitation import shown_once
@@ -17,7 +18,7 @@ from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code,
 from hub_web.parts.network import qr_code
 from hub_web.shell import page
 from hub_web.texts import languages, text
-from hub_web.view import Show, view
+from hub_web.view import view
 
 _LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
 _ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}

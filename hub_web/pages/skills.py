@@ -14,6 +14,7 @@ from hub_registry.http.skills import describe_skill, list_methods, search_skills
 from hub_server.http.sentences import CallOfSentence, SentenceTried, sayable
 from hub_server.http.sentences import attempt as attempt_sentence
 from hub_web import limits
+from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.device import method_row
 from hub_web.parts.calls.calls import call, flag_legend, flags, human, show_result
 from hub_web.parts.calls.forms import choice, text_field
@@ -33,7 +34,7 @@ from hub_web.parts.layout import (
 )
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
 _SLOT: Final = re.compile(r"<\w+>")
 """What a sentence leaves to its person, as an example shows it."""

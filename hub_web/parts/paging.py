@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from hub_web import limits
+from hub_web.handlers import one_at_a_time
 from hub_web.parts.layout import refilled, row
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
 T = TypeVar("T")
 

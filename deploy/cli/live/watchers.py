@@ -2,11 +2,7 @@
 
 import argparse
 import json
-import re
-import shlex
-from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -25,6 +21,7 @@ from contracts.errors import ConfigError
 from contracts.wire import Json
 from deploy import limits
 from deploy.cli.client import HubClient, hub_of
+from deploy.cli.live.watcher_options import add_options, fields_of, seconds_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
@@ -33,9 +30,7 @@ from deploy.cli.terminal.tables import cell, moment
 
 T = TypeVar("T")
 
-_NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
 _TRUTH: Final = {True: "true", False: "false", None: "not known"}
-_RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
 def list_watchers(options: argparse.Namespace) -> None:
@@ -53,7 +48,7 @@ def add(options: argparse.Namespace) -> int:
     Makes a watcher of one sentence, as "tell me when the tank is above 95 %", or of what the options say.
     Without --predicate a model proposes one, which you approve.
     """
-    body = {"name": options.name, "dry_run": options.dry_run, **_asked(options)}
+    body = {"name": options.name, "dry_run": options.dry_run, **fields_of(options)}
     client = hub_of(options)
     if not body.keys() & {"topics", "predicate", "schedule"}:
         sentence = options.instruction or options.name
@@ -93,7 +88,7 @@ def edit(options: argparse.Namespace) -> None:
     Changes what is given; topics and calls are replaced as a whole. A watcher that makes calls is then a
     draft, until you approve it again.
     """
-    changes = _asked(options)
+    changes = fields_of(options)
     if not changes:
         raise ConfigError(
             f"no change of {options.name} is given",
@@ -178,7 +173,7 @@ def test(options: argparse.Namespace) -> None:
 
 def snooze(options: argparse.Namespace) -> None:
     """Keep a watcher quiet for some time."""
-    body = {"seconds": _seconds(options.duration)}
+    body = {"seconds": seconds_of(options.duration)}
     _say(options, _post(hub_of(options), options.name, "snooze", body, WatcherSummary))
 
 
@@ -201,112 +196,6 @@ def _post(client: HubClient, name: str, action: str, body: dict[str, Json], kind
 def _say(options: argparse.Namespace, watcher: WatcherSummary) -> None:
     until = f" and goes on {moment(watcher.snoozed_until)}" if watcher.snoozed_until else ""
     Output(options.json).result(watcher, text=f"{watcher.title} is {watcher.state}{until}.")
-
-
-def _asked(options: argparse.Namespace) -> dict[str, Json]:
-    """Return the fields of a watcher that are given."""
-    asked = {
-        "title": options.title,
-        "instruction": options.instruction,
-        "topics": _topics(options) or None,
-        "allow": [_allowed(text) for text in options.allow] or None,
-        "then": _steps(options.then) or None,
-        "every_s": _seconds(options.every) if options.every and not options.asks else None,
-        "on_change": options.on_change or None,
-        "schedule": options.schedule,
-        "missed": options.missed,
-        "predicate": options.predicate,
-    }
-    return {name: value for name, value in asked.items() if value is not None}
-
-
-def _topics(options: argparse.Namespace) -> dict[str, Json]:
-    topics: dict[str, Json] = {}
-    given = {"bus": options.topics, "home": options.home_topics, "home_assistant": options.entities}
-    for link, texts in given.items():
-        for text in texts:
-            match = _NAMED.fullmatch(text)
-            topic = match[2] if match else text
-            if link == "home_assistant":
-                topic = topic.replace(".", "/", 1)
-            name = match[1] if match else re.sub(r"\W+", "_", re.split(r"[/.]", topic)[-1])
-            if name in topics:
-                raise ConfigError(f"two topics are named {name}", hint="Name one: --topic NAME=TOPIC.")
-            topics[name] = {"topic": topic, "link": link}
-    for text in options.asks:
-        match = _NAMED.fullmatch(text)
-        call = _allowed(match[2] if match else text, option="--ask")
-        name = match[1] if match else call["path"].rpartition(".")[2]
-        topics[name] = {"ask": call["path"], "arguments": call["arguments"], "every": options.every}
-    for text in options.values:
-        match = _NAMED.fullmatch(text)
-        if match is None or match[1] not in topics:
-            raise ConfigError(
-                f"--value {text} names no topic", hint=f"Write NAME=PATH; names: {', '.join(topics)}."
-            )
-        topics[match[1]]["value"] = match[2]
-    return topics
-
-
-def _steps(given: Sequence[tuple[str, str]]) -> list[Json]:
-    """Return the steps of the options, which stand in their order: a delay before what it delays."""
-    steps: list[Json] = []
-    delay: dict[str, Json] = {}
-    for kind, text in given:
-        if kind in ("after", "if-still"):
-            delay = {"after": text, **({"if_still": True} if kind == "if-still" else {})}
-            continue
-        call = _allowed(text, option="--do") if kind == "do" else {}
-        step: dict[str, Json] = (
-            {"call": call["path"], "arguments": call["arguments"]} if call else {"notify": text}
-        )
-        steps.append({**step, **delay})
-        delay = {}
-    if delay:
-        raise ConfigError(
-            "a delay stands before what it delays",
-            hint="Write --after 20m --do 'devices.yard.TankSkill.stop', or --if-still 20m --notify TEXT.",
-        )
-    return steps
-
-
-def _allowed(text: str, *, option: str = "--allow") -> dict[str, Json]:
-    try:
-        path, *pairs = shlex.split(text)
-    except ValueError:
-        path, pairs = "", []
-    arguments: dict[str, Json] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            path = ""
-        arguments[name] = _rule(value)
-    if not path:
-        raise ConfigError(
-            f"{option} {text!r} is not a call", hint="Write 'devices.nas.CameraSkill.stop node=camera'."
-        )
-    return {"path": path, "arguments": arguments}
-
-
-def _rule(text: str) -> Json:
-    if match := _RANGE.fullmatch(text):
-        return {"minimum": _value(match[1]), "maximum": _value(match[2])}
-    if "|" in text:
-        return {"enum": [_value(each) for each in text.split("|")]}
-    return _value(text)
-
-
-def _value(text: str) -> Json:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _seconds(text: str) -> float:
-    from agent_core.times import parse_duration
-
-    return parse_duration(text)
 
 
 def _span(since: datetime, until: datetime | None) -> str:
@@ -390,94 +279,6 @@ def _described(watcher: WatcherSummary) -> str:
     return "\n".join([watcher.title, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
 
 
-def _of_kind(kind: str, text: str) -> tuple[str, str]:
-    return kind, text
-
-
-def _add_watched(parser: Parser) -> None:
-    parser.add_argument(
-        "--topic",
-        dest="topics",
-        metavar="[NAME=]TOPIC",
-        action="append",
-        default=[],
-        help="a topic of the bus, or an id that 'strawberry world' prints, and its name in the predicate; "
-        "default: its last part",
-    )
-    parser.add_argument(
-        "--home-topic",
-        dest="home_topics",
-        metavar="[NAME=]TOPIC",
-        action="append",
-        default=[],
-        help="a topic of the home broker",
-    )
-    parser.add_argument(
-        "--entity",
-        dest="entities",
-        metavar="[NAME=]ID",
-        action="append",
-        default=[],
-        help="an entity of Home Assistant, as binary_sensor.door",
-    )
-    parser.add_argument(
-        "--ask",
-        dest="asks",
-        metavar="[NAME=]CALL",
-        action="append",
-        default=[],
-        help="a read-only method that is asked for the value, each 5m or as --every says: "
-        "'devices.yard.TankSkill.level'",
-    )
-    parser.add_argument(
-        "--value",
-        dest="values",
-        metavar="NAME=PATH",
-        action="append",
-        default=[],
-        help="where the value is in the payload, as temp=state.temperature",
-    )
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--every",
-        metavar="DURATION",
-        help="evaluate so often, as 30s, also while nothing is heard; with a predicate at most so often; "
-        "with --ask, ask so often",
-    )
-    choice.add_argument("--on-change", action="store_true", help="evaluate each new value")
-    choice.add_argument("--schedule", metavar="WHEN", help="'every weekday at 7', 'sunset', or cron")
-    parser.add_argument(
-        "--missed",
-        help="tell or run: what happens to scheduled times that come while the hub is stopped; of a new "
-        "watcher tell",
-    )
-    parser.add_argument("--predicate", metavar="EXPR", help="condition, as 'disk > 95'")
-    # One list, which keeps their order among each other.
-    for kind, metavar, about in (
-        ("notify", "TEXT", "what it does without a model, in this order: a text, as 'Tank at {level} %%'"),
-        ("do", "CALL", "likewise a call: 'devices.yard.TankSkill.pump speed=30'"),
-        ("after", "DURATION", "before what it delays, as 20m"),
-        ("if-still", "DURATION", "the same; dropped when the condition ends before"),
-    ):
-        parser.add_argument(
-            f"--{kind}",
-            dest="then",
-            metavar=metavar,
-            action="append",
-            default=[],
-            type=partial(_of_kind, kind),
-            help=about,
-        )
-    parser.add_argument(
-        "--allow",
-        metavar="CALL",
-        action="append",
-        default=[],
-        help="a call that a model may choose: 'devices.nas.CameraSkill.stop node=camera'; a range is "
-        "level=0..50, a choice mode=low|high",
-    )
-
-
 def register_watchers(parser: Parser) -> None:
     """Declare 'strawberry watchers'."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -491,7 +292,7 @@ def register_watchers(parser: Parser) -> None:
         nargs="?",
         help="what it should do, in your words, for a model; with --notify and --do none is asked",
     )
-    _add_watched(command)
+    add_options(command)
     command.set_defaults(title=None)
     command.add_argument("--dry-run", action="store_true", help="decide and report, but call nothing")
     command.add_argument("--yes", action="store_true", help="approve it without asking")
@@ -499,7 +300,7 @@ def register_watchers(parser: Parser) -> None:
     command.add_argument("name", help="the watcher")
     command.add_argument("--title", metavar="TEXT", help="another name")
     command.add_argument("--instruction", metavar="TEXT", help="what it should do, in your words")
-    _add_watched(command)
+    add_options(command)
     command = actions.add_parser("show", run=show, hub=True)
     command.add_argument("name", help="the watcher")
     command.add_argument(

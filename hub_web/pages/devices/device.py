@@ -23,6 +23,7 @@ from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
 from hub_web import limits
 from hub_web.api import part
+from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
 from hub_web.pages.devices.programs import Programs
 from hub_web.pages.devices.review import Review
@@ -49,7 +50,7 @@ from hub_web.parts.plots import plot
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
 
 @page("/devices/{name}", title="Device", icon="devices", width="wide")

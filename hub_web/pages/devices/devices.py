@@ -14,6 +14,7 @@ from hub_registry.http import devices as operations
 from hub_registry.http import joining
 from hub_web import limits
 from hub_web.api import part
+from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
@@ -35,7 +36,7 @@ from hub_web.parts.layout import (
 from hub_web.parts.plots import show_sparkline, sparkline
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import Show, one_at_a_time, view
+from hub_web.view import view
 
 _CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
 

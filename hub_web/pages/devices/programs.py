@@ -8,6 +8,7 @@ from nicegui import ui
 from contracts.answers.live import NodeSummary
 from hub_live import nodes
 from hub_web import limits
+from hub_web.handlers import one_at_a_time
 from hub_web.parts.layout import (
     Tone,
     Words,
@@ -20,7 +21,7 @@ from hub_web.parts.layout import (
     table,
 )
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
 
 class Programs:

@@ -11,6 +11,7 @@ from hub_live.captures.files.downloads import CapturedFile
 from hub_live.captures.files.formats import FORMATS
 from hub_live.events.kinds import CaptureData
 from hub_web.api import part
+from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import choice, number_field, switch, text_field
 from hub_web.parts.files import download_link, size
 from hub_web.parts.layout import (
@@ -33,7 +34,7 @@ from hub_web.parts.layout import (
 from hub_web.parts.plots import plot
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import Show, one_at_a_time, view
+from hub_web.view import view
 
 
 @page("/captures", title="Captures", icon="fiber_smart_record", menu=50, writer=True)

@@ -9,11 +9,12 @@ from hub_agent.prompt.operations import show_prompt
 from hub_live.memory import operations as memories
 from hub_registry.http.users import list_users
 from hub_web.api import part
+from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import switch, text_field
 from hub_web.parts.layout import Words, badge, card, empty, note, problem, refilled, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import Show, one_at_a_time, view
+from hub_web.view import view
 
 
 @page("/memory", title="Memories", icon="bookmarks", menu=60, writer=True)

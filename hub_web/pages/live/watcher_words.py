@@ -26,6 +26,7 @@ from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
 from hub_web.api import part
+from hub_web.handlers import one_at_a_time
 from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import (
@@ -41,7 +42,7 @@ from hub_web.parts.layout import (
     stack,
 )
 from hub_web.texts import LANGUAGE, text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
 _TELL: Final = ""
 """Stands for a text among the paths of calls."""

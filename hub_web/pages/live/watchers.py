@@ -11,10 +11,11 @@ from hub_live.events.kinds import WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_watchers
 from hub_web.api import part
+from hub_web.handlers import one_at_a_time
 from hub_web.parts.layout import Tone, Words, badge, cut, dot, empty, grid, note, refilled, row, sentence
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import one_at_a_time, view
+from hub_web.view import view
 
 
 def state_of(watcher: WatcherSummary) -> tuple[str, Tone]:

@@ -3,10 +3,11 @@
 from nicegui import ui
 
 from hub_web.feeds import Feed
+from hub_web.handlers import Show
 from hub_web.parts.layout import actions, refilled
 from hub_web.parts.turns.turn import TurnBox
 from hub_web.texts import text
-from hub_web.view import Show, view
+from hub_web.view import view
 from identity.ids import uuid7
 
 
