@@ -364,8 +364,11 @@ class SkillProcess:
                 self._failed = known | now
                 self._become(None)
             case HomeCall():
-                if message.skill not in self._names or len(self._home_calls) >= limits.SKILL_HOME_CALLS:
-                    raise ValueError("a call of another skill, or too many at once")
+                if message.skill not in self._names:
+                    raise ValueError("a call of another skill")
+                if len(self._home_calls) >= limits.SKILL_HOME_CALLS:
+                    self._refuse(message)
+                    return
                 task = tasks.create_task(self._call_home(message))
                 self._home_calls.add(task)
                 task.add_done_callback(self._home_calls.discard)
@@ -380,6 +383,16 @@ class SkillProcess:
                 inbox = self._calls.get(message.id)
                 if inbox is not None and inbox.qsize() < 2:
                     inbox.put_nowait(message)
+
+    def _refuse(self, call: HomeCall) -> None:
+        """Answer a call that is one too many, as long as the process reads."""
+        if self._stdin is None:
+            return
+        if self._stdin.transport.get_write_buffer_size() >= limits.SKILL_UNREAD_BYTES:
+            raise ValueError("too many calls at once")
+        text = "{skill} calls too many others at once"
+        busy = CallError(ErrorCode.BUSY, text, skill=call.skill, hint="Wait for some of them.")
+        self._stdin.write(messages.encoded(messages.failure_of(call.id, busy)))
 
     async def _call_home(self, call: HomeCall) -> None:
         """Make a call for a skill, with the rights of the call in which it makes it."""
