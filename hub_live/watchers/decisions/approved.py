@@ -9,7 +9,7 @@ watcher that makes any.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent_core.schemas.arguments import check_arguments
+from agent_core.schemas.arguments import check_arguments, secret_arguments
 from agent_core.schemas.nearest import suggestion
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import AnyDirectory, find_path
@@ -97,6 +97,7 @@ def approve(directory: AnyDirectory, wanted: Sequence[Allowed]) -> list[Approved
 
 
 def _approved(target: Target, allowed: Allowed) -> ApprovedCall:
+    check_no_secret(target, allowed.arguments)
     properties = target.method.parameters.get("properties", {})
     for name, rule in allowed.arguments.items():
         if name not in properties:
@@ -124,6 +125,21 @@ def _approved(target: Target, allowed: Allowed) -> ApprovedCall:
     samples = {name: _any_of(rule) if is_range(rule) else rule for name, rule in allowed.arguments.items()}
     check_arguments(target.method, (), samples)
     return ApprovedCall(path=target.path, arguments=allowed.arguments, device=target.device)
+
+
+def check_no_secret(target: Target, arguments: Mapping[str, Json]) -> None:
+    """Refuse a secret: what a watcher or a timer calls is kept as it is, and shown.
+
+    Raises:
+        InvalidMessage: If one of the arguments is one.
+    """
+    for name in sorted(secret_arguments(target.method) & arguments.keys()):
+        raise InvalidMessage(
+            "{name!r} of {method} is a secret, which watchers and timers do not keep",
+            name=name,
+            method=target.path,
+            hint="Its author makes a setting of it; 'strawberry skills settings' sets that.",
+        )
 
 
 def choose(calls: Sequence[ApprovedCall], path: Any, given: Any) -> tuple[ApprovedCall, dict[str, Json]]:

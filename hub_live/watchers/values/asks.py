@@ -16,6 +16,7 @@ from contracts.phrases import Phrase
 from hub_agent.calls.audit import Origin
 from hub_live import limits
 from hub_live.topics import Feed
+from hub_live.watchers.decisions.approved import check_no_secret
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.definition import WatchedValue
@@ -42,6 +43,7 @@ def asked_call(source: WatchedValue, devices: AnyDirectory) -> SkillCall:
             method=target.path,
             hint="A watcher calls such a method by a step, or by a call that you approve.",
         )
+    check_no_secret(target, source.arguments or {})
     return SkillCall(target, check_arguments(target.method, (), source.arguments or {}))
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from sqlmodel import Session, select
 
 from agent_core.prompt import Household
+from agent_core.skills.skill import Skill, skill_method
 from contracts.errors import InvalidMessage, StorageError
 from hub_live import limits
 from hub_live.watchers.decisions.store import WatcherStore
@@ -181,6 +183,29 @@ async def test_a_timer_that_is_removed_as_it_ends_calls_nothing(
     monkeypatch.setattr(timers.events, "publish_all", removed_meanwhile)
     await timers._begin(timers._rows[made[1]["id"]])
     assert (timers.of(admin), lamp.level) == ([], 0)
+
+
+class WifiSkill(Skill):
+    """A network for guests."""
+
+    @skill_method(idempotent=True, destructive=False, open_world=False)
+    def open(self, key: SecretStr) -> None:
+        """Open the network."""
+
+
+async def test_neither_a_timer_nor_a_watcher_keeps_a_secret(home: Home) -> None:
+    await home.device("PC", WifiSkill())
+    arguments = {"key": "correct horse"}
+    async with home.client() as client:
+        path = "devices.pc.WifiSkill.open"
+        later = call("hub", "WatcherSkill.call_later", minutes=60, call=path, arguments=arguments)
+        status, told = await post(client, later)
+        assert (status, "is a secret" in told["detail"]) == (422, True), told
+        step = {"call": path, "arguments": arguments}
+        wanted = {"name": "night", "schedule": "every day at 22:00", "then": [step]}
+        answer = await client.post("/api/watchers", json=wanted)
+        assert (answer.status_code, "is a secret" in answer.json()["detail"]) == (422, True)
+    assert home.hub.live.timers.of(home.hub.registry.admin) == []
 
 
 async def test_a_call_whose_time_the_hub_missed_is_told_and_not_made(tmp_path: Path) -> None:
