@@ -4,6 +4,7 @@ A call is read, checked and limited as one that comes over the bus; its result i
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from agent_core.skills.home import PresentCall
 from agent_core.skills.loading.loader import LoadProblem, expose, instance_of, sentence_problems_of
 from agent_core.skills.results import to_json
 from agent_core.skills.running import triggers
-from agent_core.skills.running.runner import SkillRunner
+from agent_core.skills.running.runner import RunnerSettings, SkillRunner
 from agent_core.skills.settings import StoredSettings
 from agent_core.skills.skill import Skill, SkillContext
 from contracts.errors import CallError, ErrorCode
@@ -80,7 +81,9 @@ class HostedSkill(Generic[_S]):
         loaded, problems = expose(self.skill)
         problems += sentence_problems_of(loaded, owner.__name__)
         self._name = loaded.name
-        self._runner = SkillRunner([loaded], sink=self._sink)
+        # It has no loop of its own that could block, and each look costs a turn when the clock is moved.
+        unwatched = RunnerSettings(blocked_s=math.inf)
+        self._runner = SkillRunner([loaded], settings=unwatched, sink=self._sink)
         self._run(self._runner.__aenter__())
         if problems := problems + self._runner.problems:
             self.close()

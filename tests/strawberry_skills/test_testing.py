@@ -98,7 +98,7 @@ def test_time_events_and_values_come_when_the_test_says_so(host: Host) -> None:
     kettle.tell_event("doorbell", "a parcel")
     kettle.tell_value("TankSkill.level", 40)
     assert kettle.skill.heard == ["a parcel", 40]
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 20  # 2.5 s on a busy machine
 
 
 class UnreadySkill(Skill):
