@@ -30,6 +30,9 @@ HUB_SKILLS: Final = frozenset(
 )
 """Class names of the hub's own abilities; a spoke's skill may not take one."""
 
+INSTALLATION_SKILL: Final = "InstallationSkill"
+"""What each spoke serves without registering it: the hub calls it for the owner of the device."""
+
 _DEVICE_ID: Final = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 _HUB_BRANCHES: Final = frozenset({"chat", "watchers", "captures"})
 

@@ -26,6 +26,7 @@ from hub_registry.http.skills import skills
 from hub_registry.http.tokens import tokens
 from hub_registry.http.users import users
 from hub_server.http.audit import audit
+from hub_server.http.installation import installation
 from hub_server.http.sentences import sentences
 from hub_server.http.skills import calls
 from hub_server.http.turns import turns
@@ -55,6 +56,7 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     users,
     home,
     devices,
+    installation,
     joining,
     tokens,
     clients,

@@ -27,9 +27,10 @@ from chat.tasks import happens, open_tasks
 from contracts.devices.registration import Registration, Unavailable
 from contracts.devices.rpc import Call
 from contracts.errors import CallError, ConfigError, ErrorCode, StillRunning
-from contracts.names import HUB_SKILLS
+from contracts.names import HUB_SKILLS, INSTALLATION_SKILL
 from contracts.wire import Json
 from spoke import limits
+from spoke.installing.skill import InstallationSkill
 from spoke.integrations import enabled, find
 from spoke.isolation.skill_process import SkillProcess
 from spoke.settings import SpokeSettings
@@ -118,7 +119,7 @@ class SkillHost:
         )
         # Importing runs the authors' code, which may be slow.
         await asyncio.to_thread(folders.load)
-        own: list[LoadedSkill] = []
+        own = [expose(InstallationSkill(settings.home))[0]]
         if settings.nodes.is_dir():
             # Few devices have any.
             from spoke.nodes.skill import NodesSkill
@@ -236,6 +237,7 @@ class SkillHost:
             if name in failed
             else skill.registration
             for name, skill in skills.items()
+            if name != INSTALLATION_SKILL
         ]
         not_loaded = self._folders.found.unavailable | self._not_loaded
         return [
@@ -250,7 +252,8 @@ class SkillHost:
     @property
     def available(self) -> tuple[str, ...]:
         """Names of the skills that can be called."""
-        return tuple(name for name in self._runner.skills if name not in self._runner.unavailable)
+        hidden = {INSTALLATION_SKILL, *self._runner.unavailable}
+        return tuple(name for name in self._runner.skills if name not in hidden)
 
     @property
     def publishing(self) -> tuple[str, ...]:

@@ -126,6 +126,26 @@ class SkillLabels(Part):
     labels: dict[str, dict[str, str]]
 
 
+class IntegrationAnswer(Part):
+    """An integration that comes with the software of a device.
+
+    Attributes:
+        skill: The skill that it offers while it is on.
+        about: What it is for, in English.
+    """
+
+    name: str
+    skill: str
+    about: str
+    on: bool
+
+
+class InstallationAnswer(Part):
+    """What the owner of a device can turn on."""
+
+    integrations: list[IntegrationAnswer]
+
+
 class MethodsBody(Strict):
     """Skills, and how many more did not fit into the answer."""
 

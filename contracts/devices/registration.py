@@ -171,9 +171,11 @@ class Appearance(Part):
     ) = None
 
 
-UnavailableKind = Literal["load", "setup", "task", "blocked", "settings", "packages", "process", "saved"]
+UnavailableKind = Literal[
+    "load", "setup", "task", "blocked", "settings", "packages", "process", "saved", "part"
+]
 """``process``: its own process ended, or was ended for what it took. ``saved``: it can be used, but not as it
-was saved last."""
+was saved last. ``part``: some of its methods are left out."""
 
 _UNAVAILABLE: Final[dict[UnavailableKind, str]] = {
     "load": "it did not load: {reason}",
@@ -184,6 +186,7 @@ _UNAVAILABLE: Final[dict[UnavailableKind, str]] = {
     "packages": "a package is missing: {reason}",
     "process": "its process ended: {reason}",
     "saved": "the saved version does not load, and the one before it runs: {reason}",
+    "part": "a part of it is left out: {reason}",
 }
 
 
@@ -201,7 +204,7 @@ class Unavailable(Part):
     @property
     def is_callable(self) -> bool:
         """Whether its methods can be called all the same."""
-        return self.kind in ("task", "saved")
+        return self.kind in ("task", "saved", "part")
 
     @property
     def text(self) -> Phrase:

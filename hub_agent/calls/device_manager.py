@@ -8,8 +8,8 @@ from datetime import datetime
 
 from agent_core.schemas.arguments import arguments_digest, without_secrets
 from agent_core.search.catalogue import SkillCall
-from agent_core.search.directory import HUB_KEY, Found, SkillDirectory
-from agent_core.search.targets import strictest
+from agent_core.search.directory import HUB_KEY, Found, RegisteredSkill, SkillDirectory
+from agent_core.search.targets import on_device, strictest
 from bus.rpc import Caller, CallRequest, Served, call_any
 from contracts.devices.registration import MethodFlags
 from contracts.devices.rpc import MAX_TTL_MS, Actor
@@ -86,6 +86,26 @@ class DeviceManager:
         with self._recorded(actor, call, origin):
             _permit(actor, call, call.target.method.flags)
             return await work()
+
+    async def administer(
+        self,
+        actor: Actor,
+        entry: Entry,
+        skill: RegisteredSkill,
+        method: str,
+        arguments: dict[str, Json],
+        *,
+        origin: Origin,
+    ) -> Json:
+        """Call what a device serves without registering it; who calls here has checked the actor's right.
+
+        Raises:
+            CallError: If the actor may not, or there is no result.
+        """
+        found = Found(entry, skill, skill.methods[method])
+        call = SkillCall(on_device(found), arguments)
+        request = _request(actor, call, [found], found.method.flags)
+        return await self.run(actor, call, lambda: self._caller.call(request), origin=origin)
 
     @contextmanager
     def _recorded(self, actor: Actor, call: SkillCall, origin: Origin) -> Iterator[CallRecord]:

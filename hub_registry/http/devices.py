@@ -113,7 +113,7 @@ async def change_device(
     """
     registry, entry = admin.registry, _find(name, _known_to(asking, admin))
     if change.model_fields_set <= _OF_OWNER:
-        _require_owner(asking, entry)
+        require_owner(asking, entry)
     else:
         asking.require(ADMIN)
     if lacking := [scope for scope in change.scopes or () if scope not in asking.claims.scopes]:
@@ -201,7 +201,7 @@ async def allow_method(
         digest: As `GET /api/skills/methods` shows it, 409 if it has changed since; null undoes it.
     """
     entry = _find(name, _known_to(asking, admin))
-    _require_owner(asking, entry)
+    require_owner(asking, entry)
     skill, _, called = method.partition(".")
     await admin.registry.allow(entry, skill, called, digest)
     asking.note(f"{'ask_again' if digest is None else 'allow'} {entry.id} {method}")
@@ -224,7 +224,12 @@ def _find(name: str, directory: SkillDirectory[Entry]) -> Entry:
     return directory.get(name) or directory.resolve(name)
 
 
-def _require_owner(asking: Bearer, entry: Entry) -> None:
+def require_owner(asking: Bearer, entry: Entry) -> None:
+    """Require that an admin asks, or the owner of a device with the scope ``confirm``.
+
+    Raises:
+        Forbidden: If another one asks.
+    """
     is_own = entry.device.owner == asking.user.id and not asking.user.read_only
     if not (is_own and "confirm" in asking.claims.scopes):
         asking.require(ADMIN)

@@ -36,6 +36,7 @@ from hub_registry.http import make_routes as make_registry_routes
 from hub_registry.registry import Registry
 from hub_server.http.audit import Audit, audit
 from hub_server.http.chat_socket import ChatSockets
+from hub_server.http.installation import installation
 from hub_server.http.ollama import KeyInPath, OllamaRoutes
 from hub_server.http.openapi import OpenApi, openapi_document
 from hub_server.http.pages import Pages
@@ -122,6 +123,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
         # The direct calls come first: they are the ones whose time counts.
         routes=[
             *operations.mount(calls, agent.calls),
+            *operations.mount(installation, agent.calls),
             *chat.routes(),
             *operations.mount(conversations, service),
             ChatSockets(

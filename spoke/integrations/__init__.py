@@ -34,6 +34,12 @@ def summary(name: str) -> str:
     return (ast.get_docstring(ast.parse(find(name).read_text("utf-8"))) or "").partition("\n")[0]
 
 
+def skill_name(name: str) -> str:
+    """Return the name of an integration's skill, without importing it."""
+    body = ast.parse(find(name).read_text("utf-8")).body
+    return next(each.name for each in body if isinstance(each, ast.ClassDef) and each.name.endswith("Skill"))
+
+
 def find(name: str) -> Path:
     """Return the file of an integration.
 

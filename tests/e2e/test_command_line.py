@@ -165,6 +165,8 @@ def test_settings_are_shown_without_secrets_and_secrets_are_never_taken_from_the
         refused = house.cli("skills", "settings", "RadioSkill", "key=s3cret")
         assert refused.returncode == 1
         assert "key is a secret" in refused.stderr
+        called = house.cli("call", device, "RadioSkill.change_settings", "key=s3cret")
+        assert (called.returncode, "asked for it: key=" in called.stderr) == (1, True)
         changed = house.cli(
             "skills", "settings", "RadioSkill", "station=one", "key", "--yes", given="s3cret\n"
         )
@@ -178,7 +180,7 @@ def test_settings_are_shown_without_secrets_and_secrets_are_never_taken_from_the
         assert house.json("call", device, "RadioSkill.play") == "one at 30"
 
         def look() -> bool:
-            return not _online(house)["unavailable"]
+            return not _online(house)["failing"]
 
         wait_for(look, what="the radio to be available")
         asked = house.cli("skills", "settings", "RadioSkill", "volume=40", "key", given="other\n")

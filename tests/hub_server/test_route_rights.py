@@ -176,6 +176,8 @@ GET    /api/devices/review                              A
 GET    /api/devices/{name}/review                       A
 POST   /api/devices/{name}/review                       A
 PUT    /api/devices/{name}/allowed                      AMG   annas
+GET    /api/devices/{device}/installation               AMG   annas
+PUT    /api/devices/{device}/installation/integrations/{name} AMG annas/weather
 POST   /api/devices/{name}/invitations                  A
 POST   /api/devices/{name}/revoke                       A
 DELETE /api/devices/{name}                              A
@@ -294,6 +296,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 """Where only what is asked for says that a guest may not; other requests have none, and do nothing."""
 OWN_BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PATCH", "/api/devices/{name}"): {"shared": True},
+    ("PUT", "/api/devices/{device}/installation/integrations/{name}"): {"on": True},
     ("PUT", "/api/devices/{name}/allowed"): {"method": "LampSkill.turn_on", "digest": None},
     ("PATCH", "/api/memory/{entry}"): {"text": "mine now"},
     ("PATCH", "/api/conversations/{conversation}"): {"title": "mine now"},

@@ -239,3 +239,17 @@ def test_skills_are_found_and_a_sentence_is_tried(page_of: Visit, picture: Pictu
     expect(page.get_by_role("region", name="As the assistant reads it")).to_contain_text("def turn_on()")
     picture(page, "skill")
     picture_each_way(page_of, picture, "/skills", "skills", "Strawberry")
+
+
+def test_an_integration_is_turned_on_with_its_settings_and_off(
+    page_of: Visit, picture: Picture, lamp_device: str
+) -> None:
+    path = f"/devices/{lamp_device.lower()}"
+    page = page_of().open(path)
+    page.get_by_role("switch", name="Wake-on-LAN").click()
+    form = page.get_by_role("dialog", name="Settings of Wake")
+    expect(form).to_be_visible()
+    form.get_by_role("button", name="Cancel").click()
+    picture_each_way(page_of, picture, path, "integrations", "Wake-on-LAN")
+    page.get_by_role("switch", name="Wake-on-LAN").click()
+    expect(page.get_by_role("heading", name="Wake computers")).to_have_count(0)

@@ -182,7 +182,12 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
         raise ConfigError(
             f"{owner.__name__} has {len(methods)} methods, more than {MAX_METHODS}", hint="split it"
         )
-    return replace(_loaded(instance, methods), triggers=triggers), problems
+    skill = replace(_loaded(instance, methods), triggers=triggers)
+    if problems:
+        left_out = "; ".join(f"{each.path.rpartition('.')[2]}: {each.message}" for each in problems)
+        part = unavailable("part", left_out)
+        skill = replace(skill, registration=skill.registration.model_copy(update={"unavailable": part}))
+    return skill, problems
 
 
 def _triggers(

@@ -1,11 +1,13 @@
 """Calls of skills from the command line: values as they are typed, and the question before a call."""
 
 import json
+import sys
 from typing import Any
 
-from contracts.answers.skills import CallResult
-from deploy.cli.client import HubClient, NeedsConfirmation
-from deploy.cli.terminal.asking import agreed, call_question
+from contracts.answers.skills import CallResult, MethodsBody
+from contracts.errors import ConfigError
+from deploy.cli.client import HubClient, NeedsConfirmation, api
+from deploy.cli.terminal.asking import agreed, call_question, typed_unseen
 from deploy.cli.terminal.output import note, waiting
 
 
@@ -38,3 +40,41 @@ def typed_value(text: str) -> Any:
         except ValueError:
             return text
     return text
+
+
+def is_secret(schema: dict[str, Any]) -> bool:
+    ways = schema.get("anyOf") or [schema]
+    return any(way.get("format") == "password" for way in ways)
+
+
+def typed_secret(name: str) -> str:
+    """Ask for a secret without showing it, or read it from the standard input.
+
+    Raises:
+        ConfigError: Nothing was given.
+    """
+    value = typed_unseen(f"{name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not value:
+        raise ConfigError(f"no value was given for {name}", hint="Nothing was changed.")
+    return value
+
+
+def secret_on_command_line(name: str, *, instead: str) -> ConfigError:
+    hint = f"Leave the value out, and you are asked for it: {instead}"
+    return ConfigError(f"{name} is a secret, which others could see on a command line", hint=hint)
+
+
+def ask_for_secrets(client: HubClient, body: dict[str, Any]) -> None:
+    """Ask for the secrets of a call that are named without a value.
+
+    Raises:
+        ConfigError: One has a value.
+    """
+    named = {} if body["device"] == "hub" else {"device": body["device"]}
+    found = client.get(api("skills", "methods", skill=body["skill"], **named), MethodsBody).skills
+    offered = (each.parameters for one in found for each in one.methods if each.name == body["method"])
+    for place, (name, schema) in enumerate(next(offered, {}).get("properties", {}).items()):
+        if is_secret(schema) and (place < len(body["args"]) or body["kwargs"].get(name)):
+            raise secret_on_command_line(name, instead=f"{name}=")
+        if is_secret(schema) and name in body["kwargs"]:
+            body["kwargs"][name] = typed_secret(name)

@@ -7,8 +7,7 @@ from typing import Any, Final
 from contracts.answers.skills import MethodsBody, SkillBody
 from contracts.errors import ConfigError, NotFound
 from deploy.cli.client import HubClient, api, hub_of
-from deploy.cli.hub.calling import call_method, typed_value
-from deploy.cli.terminal.asking import typed_unseen
+from deploy.cli.hub.calling import call_method, is_secret, secret_on_command_line, typed_secret, typed_value
 from deploy.cli.terminal.output import Output, note
 
 _CHANGE: Final = "change_settings"
@@ -27,9 +26,9 @@ def settings(options: argparse.Namespace) -> int:
     shown = _shown(client, skill)
     wanted = [name for name, value in given.items() if value is None]
     if not options.changes:
-        wanted += [name for name in _missing(properties, shown) if _is_secret(properties[name])]
+        wanted += [name for name in _missing(properties, shown) if is_secret(properties[name])]
     if sys.stdin.isatty() or options.changes:
-        given |= {name: _unseen(name) for name in wanted}
+        given |= {name: typed_secret(name) for name in wanted}
     if given:
         if call_method(client, _body(skill, _CHANGE, given), yes=options.yes) is None:
             return 1
@@ -38,7 +37,7 @@ def settings(options: argparse.Namespace) -> int:
     lines = [f"{name}: {'(missing)' if name in missing else _text(shown.get(name))}" for name in properties]
     Output(options.json).result({"settings": shown, "missing": missing}, text="\n".join(lines))
     if missing:
-        words = " ".join(each if _is_secret(properties[each]) else f"{each}=…" for each in missing)
+        words = " ".join(each if is_secret(properties[each]) else f"{each}=…" for each in missing)
         note(f"{skill.skill} waits for them: 'strawberry skills settings {skill.skill} {words}'.")
     return 0
 
@@ -67,20 +66,12 @@ def _given(changes: list[str], properties: dict[str, Any]) -> dict[str, Any]:
         if name not in properties:
             known = ", ".join(properties)
             raise ConfigError(f"there is no setting {name!r}", hint=f"The settings are {known}.")
-        if equals and _is_secret(properties[name]):
-            hint = f"Leave the value out, and you are asked for it: {name}"
-            raise ConfigError(f"{name} is a secret, which others could see on a command line", hint=hint)
-        if not equals and not _is_secret(properties[name]):
+        if equals and is_secret(properties[name]):
+            raise secret_on_command_line(name, instead=name)
+        if not equals and not is_secret(properties[name]):
             raise ConfigError(f"{name} has no value", hint=f"Write {name}=VALUE.")
         given[name] = typed_value(text) if equals else None
     return given
-
-
-def _unseen(name: str) -> str:
-    value = typed_unseen(f"{name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    if not value:
-        raise ConfigError(f"no value was given for {name}", hint="Nothing was changed.")
-    return value
 
 
 def _shown(client: HubClient, skill: SkillBody) -> dict[str, Any]:
@@ -90,11 +81,6 @@ def _shown(client: HubClient, skill: SkillBody) -> dict[str, Any]:
 
 def _missing(properties: dict[str, Any], shown: dict[str, Any]) -> list[str]:
     return [name for name, each in properties.items() if "default" not in each and name not in shown]
-
-
-def _is_secret(schema: dict[str, Any]) -> bool:
-    ways = schema.get("anyOf") or [schema]
-    return any(way.get("format") == "password" for way in ways)
 
 
 def _body(skill: SkillBody, method: str, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.authors import add_author_actions
 from deploy.cli.client import api, hub_of
 from deploy.cli.hub import integrations, skill_packages
-from deploy.cli.hub.calling import call_method, typed_value
+from deploy.cli.hub.calling import ask_for_secrets, call_method, typed_value
 from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, note, waiting
@@ -157,7 +157,10 @@ def call(options: argparse.Namespace) -> int:
         "kwargs": kwargs,
         "text": not options.json,
     }
-    answer = call_method(hub_of(options), body)
+    client = hub_of(options)
+    if args or kwargs:
+        ask_for_secrets(client, body)
+    answer = call_method(client, body)
     if answer is None:
         return 1
     Output(options.json).result(answer.result, text=answer.text)

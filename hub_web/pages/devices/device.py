@@ -5,6 +5,7 @@ from functools import partial
 
 from nicegui import ui
 
+from agent_core.skills.settings import SETTINGS_METHODS
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
@@ -25,6 +26,7 @@ from hub_web import limits
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
+from hub_web.pages.devices.installation import Installation
 from hub_web.pages.devices.programs import Programs
 from hub_web.pages.devices.review import Review
 from hub_web.parts.calls.calls import call, call_by_form, flags, human, labels_of, run_by_form
@@ -95,6 +97,10 @@ class _Device:
         self._show()
         self._skills = stack()
         self._programs = ui.element("div")
+        self._installation: Installation | None = None
+        if may_manage or self._device.owner == view.user.id:
+            self._installation = Installation(self._device.id)
+            view.run(self._installation.show(), name="integrations of a device")
         await self._show_skills()
         ui.timer(limits.DEVICE_REFRESH_S, self._refresh, immediate=False)
         view.follow(
@@ -296,6 +302,10 @@ class _Device:
                     self._folds[name] = self._skill(skill)
         for name in self._folds.keys() - skills.keys():
             self._folds.pop(name).delete()
+        if self._installation and (turned_on := skills.get(self._installation.turned_on)):
+            self._installation.turned_on = ""
+            if change := _change_settings(turned_on):
+                await _settings(turned_on, change)
         if "NodesSkill" in skills:
             if not self._programs.default_slot.children:
                 with self._programs, card(text("Programs"), icon="terminal"):
@@ -305,8 +315,7 @@ class _Device:
             await self._show_programs()
 
     def _skill(self, skill: SkillBody) -> ui.element:
-        methods = {each.name: each for each in skill.methods}
-        has_settings = {"get_settings", "change_settings"} <= methods.keys()
+        settings = _change_settings(skill)
         with ui.element("details").classes("sb-card sb-fold") as fold:
             with ui.element("summary"):
                 with stack().classes("sb-tight sb-grow"):
@@ -316,11 +325,10 @@ class _Device:
             place = ui.element("div").classes("sb-contents")
 
         def build() -> None:
-            if has_settings:
-                change = partial(_settings, skill, methods["change_settings"])
-                view.button(text("Settings"), change, icon="tune")
-            for method in methods.values():
-                if not (has_settings and method.name in ("get_settings", "change_settings")):
+            if settings is not None:
+                view.button(text("Settings"), partial(_settings, skill, settings), icon="tune")
+            for method in skill.methods:
+                if settings is None or method.name not in SETTINGS_METHODS:
                     method_row(skill, method)
 
         build_unfolded(fold, place, build)
@@ -343,6 +351,10 @@ def method_row(skill: SkillBody, method: MethodBody) -> None:
                 icon="play_arrow",
                 tip=text("Run {method}", method=method.name),
             )
+
+
+def _change_settings(skill: SkillBody) -> MethodBody | None:
+    return next((each for each in skill.methods if each.name == "change_settings"), None)
 
 
 async def _settings(skill: SkillBody, method: MethodBody) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from agent_core.skills.labels import Labels
+from agent_core.skills.settings import SETTINGS_METHODS
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.wire import Json
 from hub_web.parts.calls.calls import call
@@ -36,7 +37,6 @@ _SWATCHES: Final = {
     "pink": "#ffc0cb",
 }
 _CHOSEN: Final = "(event) => emit(event.target.value)"
-_SETTINGS: Final = frozenset({"get_settings", "change_settings"})
 
 
 def is_on(state: Json) -> bool | None:
@@ -69,7 +69,7 @@ def controls_of(methods: Sequence[MethodBody], states: Mapping[str, Json]) -> Co
     acting = {
         each.name: each
         for each in methods
-        if not {"read_only", "destructive", "unknown"} & set(each.flags) and each.name not in _SETTINGS
+        if not {"read_only", "destructive", "unknown"} & set(each.flags) and each.name not in SETTINGS_METHODS
     }
     made = Controls()
     shown: set[str] = set()

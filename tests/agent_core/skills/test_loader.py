@@ -152,6 +152,11 @@ def test_one_method_that_cannot_be_described_does_not_take_the_others_along(writ
         "strange",
         "missing",
     ]
+    left_out = found.skills[0].registration.unavailable
+    assert left_out is not None
+    assert left_out.is_callable
+    assert "many: " in left_out.text
+    assert "missing: " in left_out.text
 
 
 def test_only_the_public_methods_of_the_class_itself_are_offered(write, load):
