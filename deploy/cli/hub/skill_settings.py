@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from contracts.answers.skills import MethodsBody, SkillBody
 from contracts.errors import ConfigError, NotFound
+from contracts.wire import Json
 from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.hub.calling import call_method, is_secret, secret_on_command_line, typed_secret, typed_value
 from deploy.cli.terminal.output import Output, note
@@ -58,9 +59,9 @@ def _found(client: HubClient, name: str, device: str | None) -> SkillBody:
     return found[0]
 
 
-def _given(changes: list[str], properties: dict[str, Any]) -> dict[str, Any]:
+def _given(changes: list[str], properties: dict[str, Json]) -> dict[str, Json]:
     """Return what is to be set; None for a secret that is asked for."""
-    given: dict[str, Any] = {}
+    given: dict[str, Json] = {}
     for change in changes:
         name, equals, text = change.partition("=")
         if name not in properties:
@@ -74,16 +75,16 @@ def _given(changes: list[str], properties: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _shown(client: HubClient, skill: SkillBody) -> dict[str, Any]:
+def _shown(client: HubClient, skill: SkillBody) -> dict[str, Json]:
     answer = call_method(client, _body(skill, "get_settings", {}))
     return answer.result if answer is not None and isinstance(answer.result, dict) else {}
 
 
-def _missing(properties: dict[str, Any], shown: dict[str, Any]) -> list[str]:
+def _missing(properties: dict[str, Json], shown: dict[str, Json]) -> list[str]:
     return [name for name, each in properties.items() if "default" not in each and name not in shown]
 
 
-def _body(skill: SkillBody, method: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _body(skill: SkillBody, method: str, kwargs: dict[str, Json]) -> dict[str, Json]:
     return {"device": skill.device, "skill": skill.skill, "method": method, "kwargs": kwargs}
 
 
