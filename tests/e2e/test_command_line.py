@@ -160,6 +160,7 @@ def test_settings_are_shown_without_secrets_and_secrets_are_never_taken_from_the
         (folder / ".env").write_text("RADIO_PIN=p1nn\n")
         house.start_up()
         device = _online(house)["id"]
+        wait_for(lambda: _online(house)["failing"], what="the radio to be registered")
         lacking = house.cli("call", device, "RadioSkill.play")
         assert "a setting is missing: station, key" in lacking.stderr
         refused = house.cli("skills", "settings", "RadioSkill", "key=s3cret")
@@ -170,6 +171,7 @@ def test_settings_are_shown_without_secrets_and_secrets_are_never_taken_from_the
         changed = house.cli(
             "skills", "settings", "RadioSkill", "station=one", "key", "--yes", given="s3cret\n"
         )
+        assert changed.returncode == 0, changed.stderr
         assert changed.stdout.splitlines() == [
             "station: one",
             "key: **********",
