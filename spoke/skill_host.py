@@ -303,6 +303,8 @@ class SkillHost:
                 problem = LoadProblem(skill.name, why.text, what=GOES_ON.format(skill.name))
                 self._kept[skill.name] = problem
                 problems = [*problems, problem]
+            elif waits := self._runner.unavailable.get(skill.name):
+                _log.warning("%s was loaded: %s", skill.name, waits.text)
             else:
                 _log.info("%s was loaded", skill.name)
         _report(problems)

@@ -171,13 +171,21 @@ class Directory(SkillDirectory[Entry]):
     def put_skill(self, device: str, skill: RegisteredSkill) -> None:
         """Add or replace a skill of a device, as the device signed it."""
         entry = self._entries[device]
+        self._forget_problems(entry, skill.name)
         entry.registered[skill.name] = skill
         self._review(entry, skill)
         self.changed(device)
 
+    @staticmethod
+    def _forget_problems(entry: Entry, skill: str) -> None:
+        """Forget what was wrong with the sentences of a skill: each is named as ``LampSkill.turn_on: …``."""
+        left = [each for each in entry.problems if not each.message.startswith(f"{skill}.")]
+        entry.problems = deque(left, maxlen=_PROBLEMS)
+
     def drop_skill(self, device: str, skill: str) -> None:
         """Remove a skill of a device."""
         entry = self._entries[device]
+        self._forget_problems(entry, skill)
         for kept in (entry.registered, entry.skills, entry.withheld):
             kept.pop(skill, None)
         self.changed(device)

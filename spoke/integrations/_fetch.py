@@ -61,7 +61,8 @@ async def fetch(
 
     Args:
         headers: Sent to the first host only.
-        allow_private: Whether addresses of the home, and of this machine, may be asked.
+        allow_private: Whether addresses of the home, and of this machine, may be asked; not by way of another
+            host that redirects there.
 
     Raises:
         Forbidden: The address is in the home and may not be asked.
@@ -82,6 +83,8 @@ async def fetch(
                     return found
                 if urlsplit(found).netloc != urlsplit(url).netloc:
                     sent = {}
+                # A server on the Internet must not send us to one in the home.
+                allow_private = allow_private and urlsplit(found).hostname == urlsplit(url).hostname
                 url = found
     except PrivateAddress as error:
         raise Forbidden(

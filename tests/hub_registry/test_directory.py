@@ -225,6 +225,15 @@ async def test_a_device_whose_skills_cannot_be_indexed_is_shown_it_and_hides_no_
     assert not home.directory.resolve("kitchen_radio").problems
 
 
+async def test_a_wrong_sentence_is_shown_until_the_skill_is_registered_anew(home):
+    home.directory.put_skill("tv", skill())
+    tv = home.directory.resolve("tv")
+    home.directory.note_problem("tv", "MediaSkill.set_volume: it lacks {level}")
+    home.directory.note_problem("tv", "a message was too long")
+    home.directory.put_skill("tv", skill())
+    assert [each.message for each in tv.problems] == ["a message was too long"]
+
+
 async def test_the_same_skill_on_two_devices_is_found_once_with_the_current_device_first(home, search):
     for key in ("tv", "kitchen_radio"):
         home.directory.put_skill(key, skill())

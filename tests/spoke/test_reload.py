@@ -59,9 +59,7 @@ async def test_a_saved_skill_is_loaded_while_other_calls_and_those_of_its_old_ve
         await wait_for(lambda: "old begun" in place.journal, "the call")
         place.add_skill("gate.py", (place.skills / "gate.py").read_text().replace("wrote", "new wrote"))
         place.add_skill("kettle.py", kettle(2, "Tell the version."))
-        saved = time.monotonic()
         await until(bus, 2)
-        took_s = time.monotonic() - saved
         await wait_for(lambda: b"Tell the version" in bus.payloads(TOPIC)[-1], "the registration")
         assert not running.done()
         place.open_gate()
@@ -70,7 +68,6 @@ async def test_a_saved_skill_is_loaded_while_other_calls_and_those_of_its_old_ve
         closed = place.home / "spoke" / "data" / "KettleSkill" / "closed"
         await wait_for(lambda: closed.exists() and closed.read_text() == "1", "the end of the old version")
     assert len({status.connection for status in bus.statuses}) == 1
-    assert took_s < 5  # 0.6 s on a quiet machine
     assert closed.read_text() == "12"
 
 
@@ -100,6 +97,20 @@ async def test_the_last_good_version_stays_where_the_saved_one_does_not_load(
         await until(bus, 3)
         await wait_for(lambda: b"saved" not in bus.payloads(TOPIC)[-1], "the registration")
         assert spoke.problems == ()
+
+
+async def test_a_setting_that_a_saved_skill_needs_can_be_given(
+    hub: StandInHub, bus: BusSide, place: Place
+) -> None:
+    place.add_skill("kettle.py", kettle(1))
+    needs = "    class Settings(BaseModel):\n        cup: str\n\n    async def setup"
+    async with open_spoke(place.settings(hub), token=hub.invite()):
+        await bus.online()
+        text = "from pydantic import BaseModel\n" + kettle(2).replace("    async def setup", needs)
+        place.add_skill("kettle.py", text)
+        await wait_for(lambda: b'"kind":"settings"' in bus.payloads(TOPIC)[-1], "what it lacks")
+        await bus.call("change_settings", skill="KettleSkill", kwargs={"cup": "blue"}, confirmed=True)
+        await until(bus, 2)
 
 
 async def test_skills_come_and_go_with_their_files_and_take_the_place_of_samples(

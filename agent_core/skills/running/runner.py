@@ -187,7 +187,9 @@ class SkillRunner:
         before = self.unavailable.get(skill.name)
         is_used = old is not None and (before is None or before.kind == "blocked")
         why = await self.life.set_up(skill)
-        if why is not None and old is not None and is_used and not self._calls_of(old):
+        # Only the new version can be told what it lacks.
+        lacks = why is not None and why.kind == "settings"
+        if why is not None and old is not None and is_used and not lacks and not self._calls_of(old):
             # What it needs may be what the one before holds: a port, a pin, a device.
             await self._close(old)
             is_used = False
@@ -195,7 +197,7 @@ class SkillRunner:
             if why is not None and await self.life.set_up(old) is None:
                 is_used = True
                 self._begin(old)
-        if why is not None and is_used:
+        if why is not None and is_used and not lacks:
             self.life.discard(skill)
             return why
         if old is not None and is_used:

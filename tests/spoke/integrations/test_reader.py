@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from chat import outbound
-from contracts.errors import CallError
+from contracts.errors import CallError, Forbidden
+from spoke.integrations._fetch import fetch
 from tests.spoke.integrations.conftest import WebServer
 
 PAGE = """<!doctype html><html><head><meta charset="iso-8859-1"><title> Caf\u00e9
@@ -107,3 +108,12 @@ async def test_no_address_of_the_home_is_read_unless_allowed(opened, web, monkey
             thread.join()
             assert len(outside.asked) == 1
     assert web.asked == []
+
+
+async def test_another_host_cannot_send_a_request_into_the_home(web: WebServer) -> None:
+    web.serve(
+        ics=(302, f"http://localhost:{web.server_port}/router", ""), router=(200, "text/html", "secret")
+    )
+    with pytest.raises(Forbidden):
+        await fetch(f"{web.url}/ics", max_bytes=1_000, allow_private=True)
+    assert [each.path for each in web.asked] == ["/ics"]
