@@ -294,8 +294,8 @@ class SentenceForm:
 
     def _read_when(self, *, is_final: bool) -> tuple[dict[str, WatchedValue], str | None, str | None]:
         schedule = schedule_of(self._begins.value, (self._time.value or "").strip())
-        if self._code is not None and self._given is not None:
-            return dict(self._given.topics), self._code.value or None, schedule
+        if self._code is not None:
+            return dict(self._given_topics()), self._code.value or None, schedule
         sources: dict[str, WatchedValue] = {}
         parts: list[Part] = []
         for kept, value, relation, limit in self._complete_rows(is_final=is_final):
@@ -412,10 +412,17 @@ class SentenceForm:
     def _request(self, *, is_final: bool) -> WatcherRequest:
         topics, predicate, schedule = self._read_when(is_final=is_final)
         then = [each.read(is_final).model_dump(exclude_none=True) for each in self._steps]
+        told = " ".join(each.get("notify", "") for each in then)
+        # Values that the texts alone name have no controls, and stay.
+        named = {name: each for name, each in self._given_topics().items() if f"{{{name}}}" in told}
+        topics = named | topics
         title = (self._title.value if is_final else "") or text("New watcher")
         dry_run = is_final and self._dry.value
         given = {"name": title, "topics": topics, "predicate": predicate, "schedule": schedule}
         return validated(WatcherRequest, {**given, "then": then, "dry_run": dry_run})
+
+    def _given_topics(self) -> dict[str, WatchedValue]:
+        return self._given.topics if self._given is not None else {}
 
     async def _make(self) -> None:
         request = self._request(is_final=True)
