@@ -19,7 +19,7 @@ REQUEST_S: Final = 20.0
 """All redirects together; below the time of a call."""
 _MOST_REDIRECTS: Final = 5
 _SCHEMES: Final = ("http", "https")
-_AGENT: Final = "Strawberry (home assistant; https://pypi.org/project/strawberry-home)"
+_AGENT: Final = "Strawberry (home assistant)"
 
 
 @dataclass(frozen=True)

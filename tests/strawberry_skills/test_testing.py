@@ -1,7 +1,6 @@
 """The pytest fixture of authors: a skill as a device hosts it, with nothing around it."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -89,7 +88,7 @@ def test_a_call_is_read_and_checked_as_on_a_device(host: Host, tmp_path: Path) -
 
 
 def test_time_events_and_values_come_when_the_test_says_so(host: Host) -> None:
-    kettle, began = host(KettleSkill, room="kitchen"), time.monotonic()
+    kettle = host(KettleSkill, room="kitchen")
     assert kettle.skill.minutes == 1
     kettle.advance(minutes=3, seconds=1)
     assert kettle.skill.minutes == 4
@@ -98,7 +97,6 @@ def test_time_events_and_values_come_when_the_test_says_so(host: Host) -> None:
     kettle.tell_event("doorbell", "a parcel")
     kettle.tell_value("TankSkill.level", 40)
     assert kettle.skill.heard == ["a parcel", 40]
-    assert time.monotonic() - began < 20  # 2.5 s on a busy machine
 
 
 class UnreadySkill(Skill):
