@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if tests / name in item.path.parents:
                 item.add_marker(name)
         if _ON_POSTGRESQL and item.get_closest_marker("sqlite") is not None:
-            item.add_marker(pytest.mark.skip("it looks into the file"))
+            item.add_marker(pytest.mark.skip("it is about SQLite"))
 
 
 def pytest_collection_finish() -> None:

@@ -38,6 +38,7 @@ def fill(session: Session) -> None:
         session.add(EventRow(user="ann", kind="timer", subject="tea", data={"text": "a\0\u20ac"}, at=at))
 
 
+@pytest.mark.sqlite
 async def test_a_home_moves_to_postgresql_and_back_row_by_row(url: str, tmp_path: Path) -> None:
     first, back = tmp_path / "one" / "hub.db", tmp_path / "two" / "hub.db"
     async with open_store(first) as store:

@@ -377,6 +377,7 @@ async def test_a_revoked_device_is_no_longer_believed(hub):
     assert hub.registry.directory.resolve("tv").unavailable == "revoked"
 
 
+@pytest.mark.sqlite
 async def test_two_hub_processes_on_one_database_take_in_the_same_messages(tmp_path, mosquitto, hub_key):
     async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as one:
         spoke = await one.joined("TV")

@@ -214,6 +214,7 @@ async def test_a_new_password_ends_all_other_sessions(client, browser):
     await other("POST", "/api/session", {"name": "admin", "password": "another password"})
 
 
+@pytest.mark.sqlite
 async def test_an_old_password_logs_nobody_in_while_it_is_replaced(client, browser):
     await browser.set_up(client)
     people = client.registry.people
