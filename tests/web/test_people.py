@@ -46,8 +46,9 @@ def test_a_guest_is_added_looks_and_is_removed(page_of: Visit, picture: Picture)
     # Where they can change nothing leads no way, and by its address one sentence.
     guest.expected.append("403")
     expect(guest.open("/watchers/new").get_by_text("This page is not for you")).to_be_visible()
-    suggested = guest.open("/chat").get_by_role("button", name="what time is it")
-    expect(suggested).to_be_visible()
+    # Which ones depends on the devices that other tests have added.
+    suggested = guest.open("/chat").get_by_role("button", name=re.compile("^(what|how|is) "))
+    expect(suggested.first).to_be_visible()
     expect(theirs.get_by_role("button", name="turn on the lamp")).to_have_count(0)
     theirs.get_by_role("button", name="More").click()
     expect(theirs.get_by_role("link", name="Turns")).to_be_visible()
