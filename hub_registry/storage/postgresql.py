@@ -14,10 +14,9 @@ from sqlmodel import create_engine
 from contracts.errors import ConfigError, StorageError
 from hub_registry import limits
 from hub_registry.storage.schema import AnotherVersion, create_tables, tables_of_postgresql
-from hub_registry.storage.sqlite import read_json
+from hub_registry.storage.sqlite import WRITES, read_json
 
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
-_WRITES: Final = "strawberry_writes"
 _WRITER: Final = 0x57726974
 _HUB: Final = 0x48756220
 """Keys of advisory locks: of the transaction that writes, and of the hub that the database is of."""
@@ -51,7 +50,7 @@ class PostgreSQL:
             connect_args={"connect_timeout": limits.DATABASE_CONNECT_S, "application_name": "strawberry"},
         )
         # Another one that writes may have stored while this one waited for the lock; it sees that.
-        options = {"isolation_level": "READ COMMITTED", _WRITES: True}
+        options = {"isolation_level": "READ COMMITTED", WRITES: True}
         self.writing: Engine = self.engine.execution_options(**options)
         event.listen(self.engine, "begin", _begin)
         event.listen(self.engine, "before_cursor_execute", _without_nul, retval=True)
@@ -147,7 +146,7 @@ def _reason(error: DatabaseError) -> str:
 
 
 def _begin(connection: Connection) -> None:
-    if connection.get_execution_options().get(_WRITES, False):
+    if connection.get_execution_options().get(WRITES, False):
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER})")
 
 

@@ -18,7 +18,8 @@ from hub_registry import limits
 from hub_registry.storage.schema import TABLES, AnotherVersion, create_tables
 from identity.files import make_private_directory
 
-_WRITES: Final = "strawberry_writes"
+WRITES: Final = "strawberry_writes"
+"""The execution option of work that writes."""
 
 
 class SQLite:
@@ -49,7 +50,7 @@ class SQLite:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         self._path = path
         self.engine = create_engine(f"sqlite:///{path}", json_deserializer=read_json)
-        self.writing: Engine = self.engine.execution_options(**{_WRITES: True})
+        self.writing: Engine = self.engine.execution_options(**{WRITES: True})
         event.listen(self.engine, "connect", _prepare)
         event.listen(self.engine, "begin", _begin)
         try:
@@ -110,5 +111,5 @@ def _prepare(connection: Any, _: object) -> None:
 def _begin(connection: Connection) -> None:
     # A transaction that turns from reading to writing fails at once where another process wrote
     # meanwhile; one that says so at its start waits for its turn.
-    writes = connection.get_execution_options().get(_WRITES, False)
+    writes = connection.get_execution_options().get(WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
