@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from pydantic import SecretStr
+
 from agent_core.models.entries import SETTINGS_FILE, Models
 from chat.tasks import open_tasks
 from deploy import limits
@@ -19,8 +21,8 @@ from deploy.home.running import Reporter, Restart
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
 from deploy.settings.settings import (
-    DatabaseTable,
     HomeAssistantTable,
+    read_database,
     read_embeddings,
     read_gateway,
     read_household,
@@ -118,7 +120,7 @@ async def enter_hub(
         discovery=(read_table(home, "home_assistant", HomeAssistantTable) or HomeAssistantTable()).discovery,
         notifications=_notifications(home),
         wyoming=read_table(home, "wyoming", WyomingSettings),
-        database_url=table.url if (table := read_table(home, "database", DatabaseTable)) else None,
+        database_url=SecretStr(place) if isinstance(place := read_database(home), str) else None,
     )
     tasks = await stack.enter_async_context(open_tasks())
     without = "sentences and 'strawberry call' work without it"

@@ -187,6 +187,17 @@ class BrokerTable(LoginTable):
         return self
 
 
+class HomeTable(_SettingsTable):
+    """``[home]``: which of several homes on one database server and one NATS cluster this is.
+
+    Attributes:
+        name: Of its schema and its account.
+    """
+
+    # As PostgreSQL and NATS both take it without quotes.
+    name: Annotated[str, matching(r"^[a-z][a-z0-9]{0,31}$", "up to 32 small letters and digits")]
+
+
 class DatabaseTable(_SettingsTable):
     """``[database]``: the PostgreSQL database of the hub, ``postgresql://user@host/name``."""
 
@@ -206,6 +217,7 @@ _OF_A_HUB: Final[dict[str, type[BaseModel] | str]] = {
     "embeddings": EmbeddingsTable,
     "broker": BrokerTable,
     "database": DatabaseTable,
+    "home": HomeTable,
     "home_broker": HomeBrokerTable,
     "protobuf": "ProtobufSettings",
     "captures": "CaptureSettings",
@@ -238,7 +250,21 @@ def read_database(home: Home) -> Path | str:
         ConfigError: If ``strawberry.toml`` cannot be used.
     """
     table = read_table(home, "database", DatabaseTable)
-    return home.hub / "hub.db" if table is None else table.url.get_secret_value()
+    return home.hub / "hub.db" if table is None else in_schema(home, table.url.get_secret_value())
+
+
+def in_schema(home: Home, url: str) -> str:
+    """Return the URL of a PostgreSQL database with the schema of this home, where it has a name.
+
+    Raises:
+        ConfigError: If ``strawberry.toml`` cannot be used.
+    """
+    table = read_table(home, "home", HomeTable)
+    if table is None:
+        return url
+    from hub_registry.storage.postgresql import of_home
+
+    return of_home(url, table.name)
 
 
 def find_database(home: Home) -> Path | str:

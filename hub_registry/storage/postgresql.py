@@ -4,8 +4,10 @@ Work that writes runs one at a time, as with SQLite, whichever process it is of:
 database until it is stored.
 """
 
+import re
 from importlib.util import find_spec
 from typing import Any, Final
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError
@@ -13,13 +15,14 @@ from sqlmodel import create_engine
 
 from contracts.errors import ConfigError, StorageError
 from hub_registry import limits
-from hub_registry.storage.schema import AnotherVersion, create_tables, tables_of_postgresql
+from hub_registry.storage.schema import AnotherVersion, create_tables, lock_key, tables_of_postgresql
 from hub_registry.storage.sqlite import WRITES, read_json
 
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
-_WRITER: Final = 0x57726974
-_HUB: Final = 0x48756220
+_WRITER: Final = lock_key(0x57726974)
+_HUB: Final = lock_key(0x48756220)
 """Keys of advisory locks: of the transaction that writes, and of the hub that the database is of."""
+_NO_SCHEMA: Final = "3F000"
 _KEEPALIVE: Final = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 """Within a minute the server knows that a machine is gone; seconds, and how often it asks."""
 
@@ -62,7 +65,9 @@ class PostgreSQL:
                 "the database {url} cannot be used: {reason}",
                 url=shown(self._url),
                 reason=_reason(error),
-                hint="Look at [database] url in strawberry.toml, and whether the server runs.",
+                hint="Look at [database] url in strawberry.toml, and whether the server runs."
+                if getattr(error.orig, "sqlstate", None) != _NO_SCHEMA
+                else "Make the schema of [home] name: CREATE SCHEMA NAME AUTHORIZATION USER.",
             ) from None
         except AnotherVersion:
             self.engine.dispose()
@@ -108,6 +113,17 @@ def is_empty(url: str) -> bool:
     except psycopg.Error:
         return False
     return found is None or found[0] is None
+
+
+def of_home(url: str, name: str) -> str:
+    """Return the URL by which each connection sees the schema of this name, and no other.
+
+    Raises:
+        ConfigError: If the URL has options, which may name another.
+    """
+    if re.search(r"[?&]options=", url):
+        raise ConfigError("[home] name and options in the URL of the database exclude each other")
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={name}')}"
 
 
 def parsed(url: str) -> URL:

@@ -43,6 +43,11 @@ _TURN_WORDS: Final = (
 """What SQLite has by itself, and its full-text table."""
 
 
+def lock_key(tag: int) -> str:
+    """Return the SQL of the key of an advisory lock of this schema; a database has one of each key."""
+    return f"({tag}::bigint << 32) | (SELECT oid::bigint FROM pg_namespace WHERE nspname = current_schema())"  # noqa: S608
+
+
 def tables_of_postgresql() -> list[str]:
     """Return statements that create the same tables in PostgreSQL."""
     made = []

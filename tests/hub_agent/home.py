@@ -191,8 +191,10 @@ async def open_home(
     if sandbox is not None:
         (directory / "sandbox").symlink_to(sandbox, target_is_directory=True)
     key = KeyPair.load_or_create(directory / "hub" / "key.pem")
-    await put_database(directory / "hub" / "hub.db")
-    async with open_store(directory / "hub" / "hub.db") as store:
+    url = settings.get("database_url")
+    place = directory / "hub" / "hub.db" if url is None else url.get_secret_value()
+    await put_database(place)
+    async with open_store(place) as store:
         hub_id = await Accounts(store).hub_id()
     given: dict[str, Any] = {
         "http": HttpSettings(port=0),

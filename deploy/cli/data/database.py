@@ -7,13 +7,15 @@ from contracts.errors import ConfigError
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home, only_hub
+from deploy.settings.settings import in_schema
 
 
 def copy(options: argparse.Namespace) -> None:
     """Copy a hub's database into another one, and check each row.
 
     FROM and TO are SQLite files or PostgreSQL databases, such as postgresql://strawberry@db.lan/home. A
-    password belongs into ~/.pgpass, or into the variable PGPASSWORD. The hub must not run meanwhile.
+    password belongs into ~/.pgpass, or into the variable PGPASSWORD. The hub must not run meanwhile. Where
+    [home] in strawberry.toml has a name, the schema of that name is meant.
     """
     from hub_registry.access.hub_key import is_empty
     from hub_registry.storage.copying import copy_rows
@@ -33,7 +35,7 @@ def copy(options: argparse.Namespace) -> None:
 
     with only_hub(Home.find()):
         copy_rows(source, target, progress=copied)
-    next_ = f'\nLet the hub use it, in strawberry.toml:\n[database]\nurl = "{target}"'
+    next_ = f'\nLet the hub use it, in strawberry.toml:\n[database]\nurl = "{options.target}"'
     Output(options.json).result(
         {"rows": counted},
         text=f"Copied {sum(counted.values())} rows; each is the same in the copy."
@@ -51,7 +53,7 @@ def _place(text: str) -> Path | str:
             "a password on the command line can be read by others on this machine",
             hint="Put it into ~/.pgpass or the variable PGPASSWORD, and leave it out here.",
         )
-    return text
+    return in_schema(Home.find(), text)
 
 
 def register_database(parser: Parser) -> None:

@@ -1,0 +1,85 @@
+"""Several homes on one PostgreSQL database: each has a schema, and sees nothing of the others."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from contracts.errors import ConfigError
+from deploy.directory import Home as Directory
+from deploy.settings.settings import read_database
+from hub_registry.storage.postgresql import PostgreSQL, of_home
+from hub_registry.storage.store import open_store
+from tests import postgresql
+from tests.hub_agent.home import open_home
+from tests.hub_agent.skills import LampSkill
+from tests.requirements import require
+
+SCALE = Path(__file__).parents[2] / "docs" / "scale.md"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """An empty database."""
+    require(postgresql.programs() is not None, postgresql.HINT)
+    return postgresql.database(f"t{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+
+
+def add_home(url: str, name: str) -> str:
+    """Do as the document says; return the URL for the user of this home."""
+    (sql,) = (
+        block
+        for block in re.findall(r"```sql\n(.*?)```", SCALE.read_text("utf-8"), re.DOTALL)
+        if "SCHEMA" in block
+    )
+    with psycopg.connect(url) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {name}".encode())
+        connection.execute(re.sub(r"\boak\b", name, sql).encode())
+    return url.replace("//home@", f"//{name}@")
+
+
+async def test_two_homes_in_one_database_see_nothing_of_each_other(url: str, tmp_path: Path) -> None:
+    urls = {name: add_home(url, name) for name in ("oak", "elm")}
+    places = {name: SecretStr(of_home(each, name)) for name, each in urls.items()}
+    async with (
+        open_home(tmp_path / "oak", database_url=places["oak"]) as oak,
+        open_home(tmp_path / "elm", database_url=places["elm"]) as elm,
+    ):
+        assert oak.hub.registry.hub_id != elm.hub.registry.hub_id
+        await oak.device("Bedroom PC", LampSkill())
+        await oak.hub.registry.accounts.add("Anna", role="member")
+        async with oak.client() as http:
+            assert len((await http.get("/api/devices")).json()) == 1
+        async with elm.client() as http:
+            assert (await http.get("/api/devices")).json() == []
+            assert len((await http.get("/api/users")).json()) == 1
+        async with elm.client(oak.admin_token) as http:
+            assert (await http.get("/api/devices")).status_code == 401
+        async with open_store(places["oak"].get_secret_value()) as second:
+            with pytest.raises(ConfigError, match="another hub uses the database"):
+                await second.claim()
+    with (
+        psycopg.connect(urls["oak"]) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema elm"),
+    ):
+        connection.execute('SELECT * FROM elm."user"')
+
+
+def test_the_name_of_a_home_is_in_its_settings(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "strawberry.toml"
+
+    def read(name: str) -> str:
+        file.write_text(f'[database]\nurl = "{url}"\n[home]\nname = "{name}"\n')
+        return str(read_database(Directory(tmp_path)))
+
+    with pytest.raises(ConfigError, match="cannot be used: no schema") as refused:
+        PostgreSQL(read("ash"))
+    assert "CREATE SCHEMA" in str(refused.value.hint)
+    for wrong in ("pg_x", "Oak", "a b", "a,public"):
+        with pytest.raises(ConfigError, match="small letters"):
+            read(wrong)
+    with pytest.raises(ConfigError, match="exclude each other"):
+        of_home(read("ash"), "ash")
