@@ -27,6 +27,7 @@ PARTS: Final = {
     "start": "strawberry up, and mistakes that keep it from starting",
     "search": "search_skills",
     "sentences": "everyday sentences beside plain hassil",
+    "database": "PostgreSQL beside SQLite",
     "registry": "a thousand spokes",
     "captures": "ten thousand messages a second into a file",
     "spoke": "one headless spoke",

@@ -29,7 +29,9 @@ from tests.e2e.house import House
 _SAMPLES: Final = 15
 """Lines of the table, besides the first one."""
 _PAUSE_S: Final = 0.25
-"""Between two acts of the person."""
+"""Between two acts of the person, unless the command line says another."""
+_AUDIT_S: Final = 900
+"""How long the hub of the soak keeps records of calls, so that some grow old in an hour."""
 _VALUES: Final = 50
 """Values that the device publishes before it leaves and comes back."""
 _MB: Final = 1024 * 1024
@@ -40,7 +42,10 @@ class Sample:
     """What a home holds at one moment.
 
     Attributes:
-        rows: Of all tables of the hub's database.
+        turns: Rows of the conversations, which stay until somebody deletes them.
+        audit: Records of calls, which are kept for some time.
+        traces: Where the time of turns went, of which the newest are kept.
+        rows: Of all other tables of the hub's database.
         files: In the data directory, however deep.
     """
 
@@ -51,6 +56,9 @@ class Sample:
     broker_mb: float
     descriptors: int
     threads: int
+    turns: int
+    audit: int
+    traces: int
     rows: int
     database_mb: float
     files: int
@@ -68,20 +76,22 @@ class Sample:
 
 
 _HEAD: Final = (
-    "| minutes | acts | hub, MB | spoke, MB | broker, MB | hub's descriptors | its threads | rows "
-    "| hub.db, MB | files |"
+    "| minutes | acts | hub, MB | spoke, MB | broker, MB | hub's descriptors | its threads "
+    "| turns | audit | traces | other rows | hub.db, MB | files |"
 )
 
 
-async def soak(directory: Path, seconds: float) -> None:
+async def soak(directory: Path, seconds: float, pause_s: float) -> None:
     """Use a home for so long, and print what it holds."""
     await install(sandbox_directory())
     print(_HEAD, "|" + "---|" * len(Sample.__dataclass_fields__), sep="\n", flush=True)
-    with home_of_a_person(directory / "house", sandbox_directory(), debug=False) as (house, spoke):
+    settings = f"[audit]\nkeep_days = {_AUDIT_S / 86_400}\n"
+    home = home_of_a_person(directory / "house", sandbox_directory(), debug=False, settings=settings)
+    with home as (house, spoke):
         credentials = await asyncio.to_thread(Credentials.enrol, house, "Sensor Pi")
         async with person_of(house, spoke) as person, asyncio.TaskGroup() as tasks:
             used = [
-                tasks.create_task(_use(person), name="person"),
+                tasks.create_task(_use(person, pause_s), name="person"),
                 tasks.create_task(_publish(credentials), name="sensor"),
             ]
             begun = time.monotonic()
@@ -94,12 +104,12 @@ async def soak(directory: Path, seconds: float) -> None:
     print(f"\n{len(failed)} of {len(person.acts)} acts failed", *{act.problem for act in failed}, sep="\n")
 
 
-async def _use(person: Person) -> None:
+async def _use(person: Person, pause_s: float) -> None:
     for number in itertools.count():
         await person.act(number)
         if number % 20 == 0:
             await person.http.post("/api/exec", json={"code": "sum(range(100))"})
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(pause_s)
 
 
 async def _publish(credentials: Credentials) -> None:
@@ -124,8 +134,12 @@ def _sample(house: House, person: Person, seconds: float) -> Sample:
     )
     file = house.home / "hub" / "hub.db"
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = sum(database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables)
+        tables = [
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if not name.startswith("turn_words")
+        ]
+        rows = {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables}
     return Sample(
         minutes=seconds / 60,
         acts=len(person.acts),
@@ -134,7 +148,10 @@ def _sample(house: House, person: Person, seconds: float) -> Sample:
         broker_mb=broker.memory_info().rss / _MB,
         descriptors=hub.num_fds(),
         threads=hub.num_threads(),
-        rows=rows,
+        turns=rows.pop("turn"),
+        audit=rows.pop("audit"),
+        traces=rows.pop("turn_trace"),
+        rows=sum(rows.values()),
         database_mb=file.stat().st_size / _MB,
         files=sum(len(files) for _, _, files in os.walk(house.home)),
     )
@@ -144,8 +161,10 @@ def main() -> None:
     """Use a home for as long as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("seconds", nargs="?", type=float, default=1_800)
+    parser.add_argument("--pause", type=float, default=_PAUSE_S, help="seconds between two acts")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(soak(Path(directory), parser.parse_args().seconds))
+        asyncio.run(soak(Path(directory), options.seconds, options.pause))
 
 
 if __name__ == "__main__":

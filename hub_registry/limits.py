@@ -87,6 +87,8 @@ MOST_NAMED: Final = 10_000
 DATABASE_BUSY_MS: Final = 10_000
 """Several hub processes share one database; a batch of one may keep the others waiting."""
 DATABASE_CONNECT_S: Final = 10
+DATABASE_TRUSTED_S: Final = 1.0
+"""A server takes longer to restart: a connection used since then is not tried before its next use."""
 MAX_DATABASE_REASON: Final = 300
 LEAST_DATABASE_BYTES: Final = 64 * 1024
 """With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from hub_registry.storage import store
 from hub_registry.storage.postgresql import PostgreSQL
@@ -27,51 +27,83 @@ def programs() -> Path | None:
     return next((each for each in places if (each / "initdb").exists()), None)
 
 
+class Server:
+    """One server in a folder of its own, which can be killed and started again; a context manager.
+
+    Args:
+        port: Of loopback; 0 for a socket in the folder alone.
+        options: More settings, as ``postgres`` takes them.
+    """
+
+    def __init__(self, *, port: int = 0, options: str = "-c fsync=off") -> None:
+        found = programs()
+        assert found is not None, HINT
+        # A folder of a test is closed to other users.
+        self._folder, self._port = Path(tempfile.mkdtemp(prefix="strawberry-postgresql-")), port
+        # The server refuses to run as root; Debian's package makes this user.
+        self._as_user: dict[str, Any] = {"cwd": self._folder}
+        if os.getuid() == 0:
+            shutil.chown(self._folder, "postgres")
+            self._as_user |= {"user": "postgres", "group": "postgres", "extra_groups": []}
+        self._data = self._folder / "data"
+        made = ("-U", "home", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        self._run(found / "initdb", "-D", self._data, *made)
+        self._control = (found / "pg_ctl", "-D", self._data, "-w", "-s")
+        listens = f"-p {port} -c listen_addresses=127.0.0.1" if port else "-c listen_addresses="
+        self._options = f"-k {self._folder} {listens} -c max_connections=300 {options}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def url(self) -> str:
+        """URL of its databases, without their names."""
+        where = f"127.0.0.1:{self._port}/{{name}}" if self._port else f"/{{name}}?host={self._folder}"
+        return f"postgresql://home@{where}"
+
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._run(*self._control, "-l", self._folder / "log", "-o", self._options, "start")
+
+    def stop(self) -> None:
+        """End it at once, as a crash does."""
+        self._run(*self._control, "-m", "immediate", "stop", check=False)
+
+    def create(self, name: str, *, template: str = "template1") -> str:
+        """Make a database; return its URL."""
+        import psycopg
+
+        with psycopg.connect(self.url.format(name="postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+        return self.url.format(name=name)
+
+    def _run(self, *words: str | Path, check: bool = True) -> None:
+        subprocess.run(words, check=check, capture_output=True, **self._as_user)
+
+
 @cache
-def server() -> str:
-    """Start the server of this test process; return the URL of its databases, without their names."""
-    found = programs()
-    assert found is not None, HINT
-    folder = Path(tempfile.mkdtemp(prefix="strawberry-postgresql-"))
-    # The server refuses to run as root; Debian's package makes this user.
-    as_user: dict[str, Any] = {"cwd": folder}
-    if os.getuid() == 0:
-        shutil.chown(folder, "postgres")
-        as_user |= {"user": "postgres", "group": "postgres", "extra_groups": []}
-    data = folder / "data"
-    initdb: list[str | Path] = [
-        found / "initdb",
-        "-D",
-        data,
-        "-U",
-        "home",
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--locale=C",
-        "-N",
-    ]
-    subprocess.run(initdb, check=True, capture_output=True, **as_user)
-    options = f"-k {folder} -c listen_addresses= -c fsync=off -c max_connections=300"
-    control: list[str | Path] = [found / "pg_ctl", "-D", data, "-w", "-s"]
-    log: list[str | Path] = ["-l", folder / "log"]
-    subprocess.run([*control, *log, "-o", options, "start"], check=True, capture_output=True, **as_user)
-
-    def stop() -> None:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=False, capture_output=True, **as_user)
-        shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(stop)
-    return f"postgresql://home@/{{name}}?host={folder}"
+def server() -> Server:
+    """Start the server of this test process."""
+    made = Server().__enter__()
+    atexit.register(made.__exit__)
+    return made
 
 
 def database(name: str) -> str:
     """Make an empty database unless there is one; return its URL."""
-    url = server()
     if name not in _made:
         _create(name, template="template1")
-    return url.format(name=name)
+    return server().url.format(name=name)
 
 
 def use() -> None:
@@ -86,7 +118,7 @@ def use() -> None:
             if _EMPTY not in _made:
                 opened(database(_EMPTY)).engine.dispose()
             _create(name, template=_EMPTY)
-        return opened(server().format(name=name))
+        return opened(server().url.format(name=name))
 
     vars(store)["opened"] = open_there
 
@@ -95,8 +127,5 @@ _made: Final[set[str]] = set()
 
 
 def _create(name: str, *, template: str) -> None:
-    import psycopg
-
-    with psycopg.connect(server().format(name="postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+    server().create(name, template=template)
     _made.add(name)

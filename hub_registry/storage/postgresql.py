@@ -5,12 +5,13 @@ database until it is stored.
 """
 
 import re
+import time
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DisconnectionError, OperationalError
 from sqlmodel import create_engine
 
 from contracts.errors import ConfigError, StorageError
@@ -23,6 +24,10 @@ _WRITER: Final = lock_key(0x57726974)
 _HUB: Final = lock_key(0x48756220)
 """Keys of advisory locks: of the transaction that writes, and of the hub that the database is of."""
 _NO_SCHEMA: Final = "3F000"
+_BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+# Another one that writes may have stored while this one waited for the lock; it sees that.
+_BEGIN_WRITING: Final = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITER})"
+_USED: Final = "strawberry_used"
 _KEEPALIVE: Final = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 """Within a minute the server knows that a machine is gone; seconds, and how often it asks."""
 
@@ -47,15 +52,15 @@ class PostgreSQL:
         self._claim: Connection | None = None
         self.engine = create_engine(
             self._url,
-            isolation_level="REPEATABLE READ",
+            # Each transaction begins by `_begin`, in one round trip.
+            isolation_level="AUTOCOMMIT",
             json_deserializer=_read_json,
-            pool_pre_ping=True,
             connect_args={"connect_timeout": limits.DATABASE_CONNECT_S, "application_name": "strawberry"},
         )
-        # Another one that writes may have stored while this one waited for the lock; it sees that.
-        options = {"isolation_level": "READ COMMITTED", WRITES: True}
-        self.writing: Engine = self.engine.execution_options(**options)
+        self.writing: Engine = self.engine.execution_options(**{WRITES: True})
         event.listen(self.engine, "begin", _begin)
+        event.listen(self.engine, "checkin", _note_use)
+        event.listen(self.engine, "checkout", _require_alive)
         event.listen(self.engine, "before_cursor_execute", _without_nul, retval=True)
         try:
             create_tables(self.engine, self.writing, tables=_TABLES, schema=tables_of_postgresql())
@@ -162,8 +167,33 @@ def _reason(error: DatabaseError) -> str:
 
 
 def _begin(connection: Connection) -> None:
-    if connection.get_execution_options().get(WRITES, False):
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER})")
+    options = connection.get_execution_options()
+    if options.get("isolation_level") == "AUTOCOMMIT":
+        return
+    import psycopg
+
+    driver: Any = connection.connection.driver_connection
+    try:
+        # As a prepared statement it would have to be one command.
+        driver.execute(_BEGIN_WRITING if options.get(WRITES, False) else _BEGIN_READING, prepare=False)
+    except psycopg.Error as error:
+        connection.invalidate(error)
+        raise OperationalError("BEGIN", None, error) from None
+
+
+def _note_use(_connection: Any, record: Any) -> None:
+    record.info[_USED] = time.monotonic()
+
+
+def _require_alive(connection: Any, record: Any, _: object) -> None:
+    """Have the pool connect again where the server has gone since a connection was used last."""
+    if time.monotonic() - record.info.get(_USED, 0.0) > limits.DATABASE_TRUSTED_S:
+        import psycopg
+
+        try:
+            connection.execute("")
+        except psycopg.Error:
+            raise DisconnectionError from None
 
 
 def _without_nul(

@@ -140,16 +140,24 @@ class Person:
 
 @contextmanager
 def home_of_a_person(
-    directory: Path, sandbox: Path, *, servers: Sequence[str] = COMMAND, debug: bool = True
+    directory: Path,
+    sandbox: Path,
+    *,
+    servers: Sequence[str] = COMMAND,
+    debug: bool = True,
+    settings: str = "",
 ) -> Iterator[tuple[House, Spoke]]:
     """Run broker, hub and a spoke with a bell and a lock.
 
     Args:
         servers: How broker and hub are started.
         debug: See `House`.
+        settings: More of the hub's ``strawberry.toml``.
     """
     with ScriptedModel(tell_all) as model, House(directory, sandbox=sandbox, debug=debug) as house:
         house.use_model(model.base_url)
+        with (house.home / "strawberry.toml").open("a") as file:
+            file.write(settings)
         house.program = servers
         house.start_broker()
         house.start_hub()

@@ -101,5 +101,5 @@ def test_a_soak_shows_what_a_home_holds_over_time() -> None:
     assert (head[0], head[2], len(lines)) == ("minutes", "hub, MB", 16)
     first, last = (dict(zip(head, line, strict=True)) for line in (lines[0], lines[-1]))
     assert int(last["acts"]) > int(first["acts"])
-    assert int(last["rows"]) > int(first["rows"])
+    assert int(last["turns"]) > int(first["turns"])
     assert "\n0 of" in done.stdout

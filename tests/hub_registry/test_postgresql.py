@@ -9,7 +9,7 @@ from sqlalchemy import event
 from sqlmodel import Session, select
 
 import hub_server.service  # noqa: F401  all tables
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, StorageError
 from hub_agent.tables import EventRow, TurnRow
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
@@ -129,3 +129,21 @@ async def test_key_and_database_belong_together(url: str, tmp_path: Path) -> Non
 def test_no_word_of_sqlite_is_left_in_the_tables() -> None:
     text = "\n".join(tables_of_postgresql())
     assert not {"INTEGER", "BLOB", "fts5", "FLOAT"} & set(text.replace("(", " ").replace(",", " ").split())
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize(("trusted_s", "errors"), [(0.0, 0), (60.0, 1)])
+async def test_work_goes_on_after_a_restart_of_the_server(
+    trusted_s: float, errors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(postgresql.programs() is not None, postgresql.HINT)
+    monkeypatch.setattr("hub_registry.limits.DATABASE_TRUSTED_S", trusted_s)
+    with postgresql.Server() as server:
+        async with open_store(server.create("home")) as store:
+            hub = await Accounts(store).hub_id()
+            server.stop()
+            server.start()
+            for _ in range(errors):
+                with pytest.raises(StorageError):
+                    await store.read(lambda session: session.get(TurnRow, ("ann", "t")))
+            assert await Accounts(store).hub_id() == hub
