@@ -217,6 +217,7 @@ async def test_who_does_not_read_is_disconnected(tmp_path: Path, way: Way) -> No
         assert (await hub.next()).payload == b"gone"
 
 
+@pytest.mark.slow
 async def test_who_asks_without_end_and_reads_no_answer_is_disconnected(tmp_path: Path, way: Way) -> None:
     limits = BrokerLimits(outgoing_bytes=20_000, packets_per_s=1_000_000_000, turn=100_000)
     async with open_place(tmp_path, way, limits=limits) as place:

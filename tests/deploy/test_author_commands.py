@@ -29,6 +29,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return environment_of(tmp_path / "home")
 
 
+@pytest.mark.slow
 def test_a_new_skill_passes_its_tests_and_the_lint(environment: dict[str, str], tmp_path: Path) -> None:
     assert "GardenPumpSkill is in" in run(environment, "skills", "new", "garden_pump").stdout
     skill = tmp_path / "home" / "skills" / "garden_pump"

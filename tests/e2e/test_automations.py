@@ -216,6 +216,7 @@ def _untold(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**each, "notify": ...} if "notify" in each else {"arguments": {}, **each} for each in steps]
 
 
+@pytest.mark.slow
 def test_the_usual_automations_run_without_a_model(house: tuple[House, Spoke]) -> None:
     home, spoke = house
     assert COMMANDS.keys() == TABLE.keys()
