@@ -46,7 +46,11 @@ def open_link(
 
 
 class Link:
-    """A connection to a broker that comes back by itself. Made by `open_link`."""
+    """A connection to a broker that comes back by itself. Made by `open_link`.
+
+    Attributes:
+        losses: How many connections have ended.
+    """
 
     def __init__(
         self, settings: LinkSettings, *, will: Callable[[], Message | None] | None, wait_s: float
@@ -56,6 +60,7 @@ class Link:
         self._reconnection = Reconnection(
             settings, will=self._make_will, on_message=self._arrived, stay=self._stay, left=self._lost
         )
+        self.losses = 0
         self._connection: Connection | None = None
         self._subscriptions = Subscriptions()
         self._connected: list[Callable[[], Awaitable[None]]] = []
@@ -319,6 +324,7 @@ class Link:
         if self._connection is not connection:
             return
         self._connection = None
+        self.losses += 1
         for callback in list(self._disconnected):
             try:
                 callback()

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from agent_core.lazy import Lazy
 from chat.turns import Turns
 from contracts.addresses import is_loopback
-from contracts.errors import Forbidden
+from contracts.errors import Forbidden, StorageError
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.rate import Quotas
@@ -69,13 +70,15 @@ class MetricsRoute:
                 raise Forbidden("only an admin's token may read the metrics", hint="Ask an admin for one.")
         library: Any = await asyncio.to_thread(importlib.import_module, "prometheus_client")
         registry = library.CollectorRegistry()
-        watchers = await self.registry.store.read(_watchers)
+        watchers: list[tuple[str, int]] | None = None
+        with suppress(StorageError):
+            watchers = await self.registry.store.read(_watchers)
         families = list(self._families(importlib.import_module("prometheus_client.core"), watchers))
         registry.register(_Collected(families))
         library.ProcessCollector(registry=registry)
         return Response(library.generate_latest(registry), media_type=library.CONTENT_TYPE_LATEST)
 
-    def _families(self, core: Any, watchers: list[tuple[str, int]]) -> Iterator[Any]:
+    def _families(self, core: Any, watchers: list[tuple[str, int]] | None) -> Iterator[Any]:
         metrics, quotas = self.metrics, self.quotas
         entries = self.registry.directory.entries()
         pool = self.pool.opened
@@ -108,7 +111,10 @@ class MetricsRoute:
         yield many("Gauge", "devices", "Devices", "state", states.items())
         sandboxes = vars(pool.state()) if pool is not None else {}
         yield many("Gauge", "sandboxes", "Processes and programs of the sandbox", "state", sandboxes.items())
-        yield many("Gauge", "watchers", "Watchers", "state", watchers)
+        yield many("Gauge", "database_up", "Whether the database answers", "", [((), watchers is not None)])
+        yield many("Gauge", "watchers", "Watchers", "state", watchers or ())
+        losses = {name: link.losses for name, link in links.items()}
+        yield many("Counter", "broker_losses", "Connections to a broker that ended", "link", losses.items())
         connected = {name: float(link.connected) for name, link in links.items()}
         if (house := self.home_assistant.health()) is not None:
             connected["home_assistant"] = float(house.connected)

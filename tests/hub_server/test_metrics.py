@@ -1,25 +1,33 @@
 """``/metrics``, read as Prometheus reads it."""
 
+import asyncio
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.claims import Scope
+from contracts.errors import StorageError
 from hub_agent.settings import HttpSettings, MetricsSettings
 from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill, LockSkill
 from tests.model_server import Says
+from tests.requirements import require
 
+ALERTS = Path(__file__).parents[2] / "docs" / "alerts.yml"
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 
 
-async def scrape(home: Home) -> dict[tuple[str, tuple[str, ...]], float]:
+async def scrape(home: Home, token: str = "") -> dict[tuple[str, tuple[str, ...]], float]:
     """Return the samples by name and values of their labels."""
-    token = await home.token(home.hub.registry.admin, scopes=("metrics",))
+    token = token or await home.token(home.hub.registry.admin, scopes=("metrics",))
     async with home.client(token) as http:
         answer = await http.get("/metrics")
     assert answer.status_code == 200, answer.text
@@ -98,14 +106,46 @@ async def test_who_may_read_them(tmp_path: Path) -> None:
         assert (await http.get("/metrics")).status_code == 401
 
 
-async def test_every_metric_of_the_dashboard_exists(home: Home) -> None:
+def named_in(expressions: list[str]) -> set[str]:
+    names = {name for text in expressions for name in re.findall(r"(?:strawberry|process)_\w+", text)}
+    return {re.sub(r"_bucket$", "", name) for name in names}
+
+
+async def test_every_metric_of_the_dashboard_and_of_the_alerts_exists(home: Home) -> None:
     dashboard = json.loads(DASHBOARD.read_text())
-    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    named = {name for text in expressions for name in re.findall(r"(?:strawberry|process)_\w+", text)}
+    shown = named_in([target["expr"] for panel in dashboard["panels"] for target in panel["targets"]])
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    watched = named_in([rule["expr"] for rule in group["rules"]])
     async with home.client() as http:
         text = (await http.get("/metrics")).text
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-    assert {re.sub(r"_bucket$", "", name) for name in named} <= known
-    assert len({name for name in known if name.startswith("strawberry_")}) == len(
-        {re.sub(r"_bucket$", "", name) for name in named if name.startswith("strawberry_")}
-    )
+    assert shown | watched <= known
+    assert {name for name in known - shown if name.startswith("strawberry_")} == set()
+
+
+def test_the_alerts_are_rules_of_prometheus() -> None:
+    require(shutil.which("promtool") is not None, "promtool is missing: apt-get install prometheus")
+    done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+async def test_a_lost_database_and_a_lost_broker_are_seen(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(*_: object, **__: object) -> None:
+        raise StorageError("the server is gone")
+
+    assert (await scrape(home))["database_up", ()] == 1
+    back = asyncio.Event()
+
+    async def connected() -> None:
+        back.set()
+
+    home.hub.link.on_connected(connected)
+    home.hub.link.reconnect()
+    await back.wait()
+    token = await home.token(scopes=("metrics",))
+    monkeypatch.setattr(home.hub.registry.store, "read", gone)
+    found = await scrape(home, token)
+    assert found["database_up", ()] == 0
+    assert found["broker_losses_total", ("bus",)] == 1
