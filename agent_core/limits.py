@@ -1,5 +1,6 @@
 """Limits of the agent: what one turn, one model, one search and one text of others may take."""
 
+from datetime import timedelta
 from typing import Final
 
 # Models and their servers.
@@ -264,6 +265,8 @@ LEAST_INTERVAL_S: Final = 1.0
 MAX_INTERVAL_S: Final = 366 * 86_400.0
 CLOCK_LOOK_S: Final = 30.0
 """A clock that is set moves a time of day by at most so much."""
+CLOCK_SET_BACK: Final = timedelta(hours=1)
+"""By more than this a clock is set back that was wrong altogether."""
 MOST_TRIGGERS: Final = 64
 MOST_EVENTS_WAITING: Final = 64
 MOST_VALUES_HEARD: Final = 1_024

@@ -152,6 +152,8 @@ class FilesSkill(Skill):
         """
         if not self.settings.may_write:
             raise Forbidden("this device's files may only be read", hint="Its owner can set may_write.")
+        if path.endswith("/"):
+            raise StrawberryError("{path} names a folder", path=path, hint="End the path with a file's name.")
         flags = os.O_RDONLY if replace else os.O_WRONLY | os.O_CREAT | os.O_EXCL
         # Opened as a check, or to have it made, and then written whole or not at all.
         with self._file(path, flags), self._opened(path.strip("/").rpartition("/")[0]) as directory:

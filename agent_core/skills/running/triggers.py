@@ -17,8 +17,14 @@ from contracts.rates import TokenBucket
 from contracts.wire import Json
 
 
-def next_of(times: Sequence[time], now: datetime) -> datetime:
-    """Return the first of these times of day after a moment, in its time zone."""
+def next_of(times: Sequence[time], now: datetime, *, last: datetime | None = None) -> datetime:
+    """Return the first of these times of day after a moment, in its time zone.
+
+    Args:
+        last: The one before: a clock that was set back a little comes to it again.
+    """
+    if last is not None and now < last < now + limits.CLOCK_SET_BACK:
+        now = last.astimezone(now.tzinfo)
     days = (now.date() + timedelta(days=days) for days in range(2))
     moments = (datetime.combine(day, each, now.tzinfo) for day in days for each in times)
     return min(each for each in moments if each.astimezone(UTC) > now.astimezone(UTC))
@@ -92,6 +98,7 @@ class RunningTriggers:
         zone: tzinfo | None,
     ) -> None:
         self._skill = skill
+        self._log = logging.getLogger(f"strawberry.skills.{skill.name}")
         self._call = call
         self._zone = zone
         self._values = sink.values if sink is not None else {}
@@ -137,8 +144,9 @@ class RunningTriggers:
             await asyncio.sleep(max(0.0, began + trigger.interval_s - loop.time()))
 
     async def _at(self, trigger: Trigger, method: LoadedMethod) -> None:
+        moment = None
         while True:
-            moment = next_of(trigger.times, datetime.now(self._zone).astimezone(self._zone))
+            moment = next_of(trigger.times, datetime.now(self._zone).astimezone(self._zone), last=moment)
             # In pieces: a clock that is set, or a computer that slept, moves the moment.
             left_s = limits.CLOCK_LOOK_S
             while left_s > 0:
@@ -175,6 +183,7 @@ class RunningTriggers:
             if error.exception:
                 return  # it was logged with its traceback
             code = inspect.unwrap(method.function).__code__
-            log = logging.getLogger(f"strawberry.skills.{self._skill.name}")
             place = Path(code.co_filename).name, code.co_firstlineno
-            log.warning("%s, line %d: %s", *place, error)
+            self._log.warning("%s, line %d: %s", *place, error)
+        except Exception:  # noqa: BLE001 - whatever it was, the method is run again at its next time
+            self._log.exception("%s.%s could not be run", self._skill.name, method.contract.name)

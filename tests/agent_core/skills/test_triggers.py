@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from datetime import datetime, time
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -118,6 +118,15 @@ def test_a_time_of_day_is_that_of_the_home_also_when_the_clocks_change():
     assert found == datetime(2026, 10, 24, 19, tzinfo=zone)
     # Summer time ends in that night, so that it is an hour longer.
     assert next_of([time(7, 30)], found).timestamp() - found.timestamp() == 13.5 * 3_600
+
+
+def test_a_clock_that_is_set_back_a_little_comes_to_no_time_twice():
+    seven = datetime(2026, 11, 28, 7, tzinfo=UTC)
+    before = seven - timedelta(seconds=20)
+    assert next_of([time(7)], before) == seven
+    assert next_of([time(7)], before, last=seven) == seven + timedelta(days=1)
+    # A clock that was wrong by days would otherwise stop all until then.
+    assert next_of([time(7)], before, last=seven + timedelta(days=30)) == seven
 
 
 @pytest.mark.parametrize("wrong", [lambda: every("soon"), lambda: every("0.1s"), lambda: on_value("soil")])

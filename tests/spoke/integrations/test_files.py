@@ -58,6 +58,8 @@ async def test_files_are_written_only_where_that_is_allowed_and_a_person_agrees(
         assert (folder / "list.txt").read_text() == "bread"
         with pytest.raises(CallError, match="there is no"):
             await files.call("write", confirmed=True, replace=True, path="documents/none.txt", text="x")
+        with pytest.raises(CallError, match="names a folder"):
+            await files.call("write", confirmed=True, path="documents/new/", text="x")
 
 
 @pytest.mark.parametrize(
