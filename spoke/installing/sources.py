@@ -1,6 +1,5 @@
 """Where skills of others come from: folders, archives, and commits of git repositories."""
 
-import io
 import lzma
 import os
 import re
@@ -10,18 +9,23 @@ import subprocess
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, Final, TypeVar
+from urllib.parse import urlsplit
 
 from contracts.errors import ConfigError
 from spoke import limits
 
 _GIT: Final = re.compile(r"git\+(?P<url>(?:https|ssh|file)://\S+)@(?P<commit>[0-9a-f]{40})")
 _BROKEN: Final = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError)
+_TOO_LARGE: Final = (
+    f"it has more than {limits.INSTALLED_FILES:,} files or {limits.INSTALLED_BYTES // 2**20} MiB"
+)
 _SKIPPED: Final = ("__pycache__", "node_modules")
-_Files = Iterator[tuple[str, IO[bytes]]]
+_Member = TypeVar("_Member")
+_Files = Generator[tuple[str, IO[bytes]], None, None]
 
 
 def fetch(source: str, target: Path) -> Path:
@@ -34,7 +38,8 @@ def fetch(source: str, target: Path) -> Path:
         ConfigError: It cannot be had, or holds what a skill must not hold.
     """
     try:
-        _write(_files_of(source, target), target)
+        with closing(_files_of(source, target)) as files:
+            _write(files, target)
     except (OSError, EOFError, ValueError, RuntimeError, zlib.error, *_BROKEN) as error:
         raise ConfigError("{source} cannot be read: {reason}", source=source, reason=error) from None
     inside = list(target.iterdir())
@@ -57,34 +62,46 @@ def newest(source: str) -> str:
 def _files_of(source: str, target: Path) -> _Files:
     path = Path(source)
     if git := _GIT.fullmatch(source):
-        repository = str(target.with_name(f"{target.name}.git"))
-        try:
-            _git("init", "--quiet", "--bare", repository)
-            _git(
-                "-C",
-                repository,
-                "fetch",
-                "--quiet",
-                "--depth=1",
-                "--no-tags",
-                "--",
-                git["url"],
-                git["commit"],
+        if urlsplit(git["url"]).password is not None:
+            raise ConfigError(
+                "the address has a password, which would be kept with the skill",
+                hint="Leave it out; git asks its credential helper.",
             )
-            # An archive, not a checkout: that would write links, and may run filters.
-            archive = io.BytesIO(_git("-C", repository, "archive", "--format=tar", git["commit"]))
-        finally:
-            shutil.rmtree(repository, ignore_errors=True)
-        return _of_tar(tarfile.open(fileobj=archive))
+        return _of_commit(git["url"], git["commit"], target.with_name(f"{target.name}.git"))
     if path.is_dir():
         return _of_folder(path)
-    if path.is_file():
-        return _of_zip(zipfile.ZipFile(path)) if zipfile.is_zipfile(path) else _of_tar(tarfile.open(path))
+    if path.is_file() and zipfile.is_zipfile(path):
+        return _of_zip(zipfile.ZipFile(path))
+    if path.is_file() and tarfile.is_tarfile(path):
+        return _of_tar(tarfile.open(path))
     raise ConfigError(
         "{source!r} is no folder, archive or commit",
         source=source,
-        hint="Give a folder, a .zip or .tar.gz, or git+URL@COMMIT with all 40 digits of the commit.",
+        hint="Give the folder of the skill, a .zip or .tar.gz, or git+URL@COMMIT with all 40 digits.",
     )
+
+
+def _of_commit(url: str, commit: str, repository: Path) -> _Files:
+    where = ("-C", str(repository))
+    try:
+        _git("init", "--quiet", "--bare", str(repository))
+        _git(*where, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit)
+        # An archive, not a checkout: that would write links. Filters are programs of the user's settings.
+        archive = subprocess.Popen(
+            ["git", *where, "archive", "--format=tar", commit],
+            env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        with archive:
+            try:
+                with tarfile.open(fileobj=archive.stdout, mode="r|") as packed:
+                    yield from _of_tar(packed)
+            finally:
+                archive.kill()
+    finally:
+        shutil.rmtree(repository, ignore_errors=True)
 
 
 def _of_folder(folder: Path) -> _Files:
@@ -101,7 +118,7 @@ def _of_folder(folder: Path) -> _Files:
 
 def _of_zip(archive: zipfile.ZipFile) -> _Files:
     with archive:
-        for member in archive.infolist():
+        for member in _counted(archive.infolist()):
             if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ValueError(f"{member.filename} is a link or a device")
             if not member.is_dir():
@@ -110,7 +127,7 @@ def _of_zip(archive: zipfile.ZipFile) -> _Files:
 
 def _of_tar(archive: tarfile.TarFile) -> _Files:
     with closing(archive):
-        for member in archive:
+        for member in _counted(archive):
             content = archive.extractfile(member) if member.isreg() else None
             if content is not None:
                 yield member.name, content
@@ -118,10 +135,16 @@ def _of_tar(archive: tarfile.TarFile) -> _Files:
                 raise ValueError(f"{member.name} is a link or a device")
 
 
+def _counted(members: Iterable[_Member]) -> Iterable[_Member]:
+    for number, member in enumerate(members):
+        if number == limits.INSTALLED_FILES:
+            raise ValueError(_TOO_LARGE)
+        yield member
+
+
 def _write(files: _Files, target: Path) -> None:
-    left, number = limits.INSTALLED_BYTES, 0
-    for name, stream in files:
-        number += 1
+    left = limits.INSTALLED_BYTES
+    for name, stream in _counted(files):
         content = b""
         with stream:
             path = PurePosixPath(name)
@@ -131,10 +154,8 @@ def _write(files: _Files, target: Path) -> None:
             if not is_left_out:
                 content = stream.read(left + 1)
         left -= len(content)
-        if left < 0 or number > limits.INSTALLED_FILES:
-            raise ValueError(
-                f"it has more than {limits.INSTALLED_FILES:,} files or {limits.INSTALLED_BYTES // 2**20} MiB"
-            )
+        if left < 0:
+            raise ValueError(_TOO_LARGE)
         if is_left_out:
             continue
         file = target / path

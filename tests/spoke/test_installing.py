@@ -109,6 +109,23 @@ def test_a_commit_is_shown_installed_updated_and_removed(
     assert main(["skills", "remove", "vacuum", "--yes"]) == 1
 
 
+def test_no_filter_of_ones_own_git_runs_and_no_password_is_kept(
+    home: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / ".gitattributes").write_text("*.py filter=own export-subst\n")
+    _git(repository, "add", ".")
+    _git(repository, "commit", "--quiet", "--message", "Filter")
+    own = home.parent / "gitconfig"
+    own.write_text(f'[filter "own"]\n\tsmudge = touch {home / "filtered"}; cat\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    commit = _git(repository, "rev-parse", "HEAD")
+    assert main(["skills", "install", f"git+{repository.as_uri()}@{commit}", "--yes"]) == 0
+    assert (home / "skills" / "vacuum" / "vacuum.py").read_text() == CODE
+    assert not (home / "filtered").exists()
+    assert main(["skills", "install", f"git+https://me:secret@example.org/x@{commit}", "--yes"]) == 1
+    assert "has a password" in capsys.readouterr().err
+
+
 def test_nothing_is_installed_without_a_yes_or_over_a_skill_of_ones_own(
     home: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +176,9 @@ def test_archives_that_reach_outside_link_or_burst_are_refused(
         with pytest.raises(ConfigError, match="cannot be read"):
             fetch(str(source), target)
     assert not list(target.iterdir())
-    for address in ("git+ext::sh@" + "a" * 40, "git+https://example.org/x@main", str(tmp_path / "none")):
+    (tmp_path / "oven.py").write_text(CODE)
+    nothing = "git+ext::sh@" + "a" * 40, "git+https://example.org/x@main", str(tmp_path / "none")
+    for address in (*nothing, str(tmp_path / "oven.py")):
         with pytest.raises(ConfigError, match="no folder, archive or commit"):
             fetch(address, target)
 
@@ -187,6 +206,11 @@ def test_an_archive_of_hidden_files_without_end_and_a_broken_one_are_refused(
     with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:
         for number in range(20):
             archive.writestr(f".hidden/{number}", "")
+    with tarfile.open(tmp_path / "folders.tar.gz", "w:gz") as archive:
+        for number in range(20):
+            member = tarfile.TarInfo(str(number))
+            member.type = tarfile.DIRTYPE
+            archive.addfile(member)
     with tarfile.open(tmp_path / "broken.tar.xz", "w:xz") as archive:
         member = tarfile.TarInfo("skill.py")
         member.size = 1_000_000
@@ -194,6 +218,6 @@ def test_an_archive_of_hidden_files_without_end_and_a_broken_one_are_refused(
     content = bytearray((tmp_path / "broken.tar.xz").read_bytes())
     content[500_000:500_100] = bytes(100)
     (tmp_path / "broken.tar.xz").write_bytes(content)
-    for name in ("many.zip", "broken.tar.xz"):
+    for name in ("many.zip", "folders.tar.gz", "broken.tar.xz"):
         with pytest.raises(ConfigError, match="cannot be read"):
             fetch(str(tmp_path / name), tmp_path / f"{name} target")
