@@ -7,6 +7,7 @@
     │   ├── PortTaken           another program listens where we should
     │   └── FileProblem         a mistake in a file that people edit; carries its line
     ├── StorageError            a database cannot be read or written
+    │   └── Superseded          another replica of the hub leads by now
     ├── InvalidMessage          a message that does not keep to the contracts
     │   ├── InvalidTopic
     │   ├── PredicateError      a watcher's predicate that cannot be read; carries its column
@@ -125,6 +126,10 @@ class StorageError(StrawberryError):
 
 class DiskFull(StorageError):
     """There is no room for what is to be written; reading still works."""
+
+
+class Superseded(StorageError):
+    """Another replica of the hub leads by now: this one neither writes nor calls what the leader does."""
 
 
 class InvalidMessage(StrawberryError):

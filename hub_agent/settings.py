@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -18,6 +18,10 @@ from contracts.validation import matching
 
 BusKind = Literal["embedded", "mosquitto", "shared"]
 """Our own broker; a Mosquitto that was set up for this home; a broker that others administer."""
+
+
+MAIN: Final = "main"
+"""Name of the hub that is alone, and of what belongs to the home, whichever replica leads."""
 
 
 class _Settings(BaseModel):
@@ -328,6 +332,7 @@ class HubSettings(_Settings):
     Attributes:
         home: ``STRAWBERRY_HOME``.
         instance: The stable name of this process.
+        is_replica: Whether it is one of several hubs of the home.
         models: As ``agent_core.models.entries.choose`` gives them.
         embeddings: The model of the search by meaning; None for the token vectors.
         gateway: How models are asked.
@@ -348,7 +353,8 @@ class HubSettings(_Settings):
     home_assistant_access: HomeAssistantAccess | None = None
     protobuf: ProtobufSettings | None = None
     ca: str | None = None
-    instance: InstanceName = "main"
+    instance: InstanceName = MAIN
+    is_replica: bool = False
     http: HttpSettings = HttpSettings()
     models: Models = Models()
     embeddings: Model | None = None

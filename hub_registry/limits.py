@@ -89,6 +89,10 @@ DATABASE_BUSY_MS: Final = 10_000
 DATABASE_CONNECT_S: Final = 10
 DATABASE_TRUSTED_S: Final = 1.0
 """A server takes longer to restart: a connection used since then is not tried before its next use."""
+LEAD_SILENT_MS: Final = 3_000
+LEAD_BEAT_S: Final = 0.5
+"""A leader says twice a second that it is there; one that is silent for three seconds is followed."""
+REPLICA_SEEN_S: Final = 1.0
 MAX_DATABASE_REASON: Final = 300
 LEAST_DATABASE_BYTES: Final = 64 * 1024
 """With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""

@@ -174,7 +174,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         ConfigError: If the database cannot be used.
     """
     async with open_store(settings.database) as store:
-        await store.claim()
+        await store.claim(shared=settings.is_replica)
         accounts = Accounts(store)
         hub_id = await accounts.hub_id()
         authority = TokenAuthority(store, hub_id=hub_id, key=key)
@@ -190,7 +190,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
             slice_s=INDEX_SLICE_S,
             on_problem=directory.note_problem,
         )
-        journal = Journal(store)
+        journal = Journal(None if settings.is_replica else store)
         enrolment = Enrolment(
             store,
             authority,
@@ -224,4 +224,5 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
             search.close()
             await journal.flush()
             await journal.flush_alive()
-            await approvals.flush(store)
+            if journal.store is not None:
+                await approvals.flush(journal.store)

@@ -87,6 +87,7 @@ class RegistrySettings(_Settings):
     Attributes:
         database: SQLite file, made owner-only, or the URL of a PostgreSQL database.
         instance: The stable name of this hub process.
+        is_replica: Whether other hubs use the database, too.
         brokers: Addresses under which spokes reach the broker, as the answer to joining lists them.
         topic_prefix: Prefix of every topic of the bus.
         login: The ordinary login of a broker that is shared with others; None on one of our own.
@@ -104,6 +105,7 @@ class RegistrySettings(_Settings):
 
     database: Path | str = Field(repr=False)
     instance: InstanceName = "main"
+    is_replica: bool = False
     brokers: tuple[str, ...] = ()
     topic_prefix: str = ""
     authentication: Authentication = "proof"

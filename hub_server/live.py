@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-
-from starlette.routing import BaseRoute
+from typing import Any, Final
 
 from agent_core.gateway.opening import LiveGateway
-from chat.operations import Operations
+from chat.operations import Resource
 from chat.tasks import supervise
 from contracts.answers.live import LinkName
 from contracts.errors import FileProblem
@@ -51,6 +50,20 @@ from hub_live.world.operations import world as world_operations
 from hub_live.world.section import world_part
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
+
+live_operations: Final[tuple[Resource[Any, Bearer], ...]] = (
+    event_operations,
+    bus,
+    capture_operations,
+    watcher_operations,
+    timer_operations,
+    world_operations,
+    memory_operations,
+    node_operations,
+    notifications,
+    push,
+)
+PROMPT_PARTS: Final = ("world", "watchers", "captures", "memory")
 
 
 @dataclass(frozen=True)
@@ -98,20 +111,21 @@ class Live:
         # Last, since people may have made the file one that cannot be changed.
         await self.memory.forget_person(user)
 
-    def routes(self, operations: Operations[Bearer]) -> list[BaseRoute]:
-        """Make the HTTP routes."""
-        return [
-            *operations.mount(event_operations, self.events),
-            *operations.mount(bus, self.values),
-            *operations.mount(capture_operations, self.captures),
-            *operations.mount(watcher_operations, self.watchers),
-            *operations.mount(timer_operations, self.timers),
-            *operations.mount(world_operations, self.world),
-            *operations.mount(memory_operations, self.memory),
-            *operations.mount(node_operations, self.nodes),
-            *operations.mount(notifications, self.notifications),
-            *operations.mount(push, self.push),
-        ]
+    @property
+    def services(self) -> tuple[Any, ...]:
+        """What `live_operations` work on, in their order."""
+        return (
+            self.events,
+            self.values,
+            self.captures,
+            self.watchers,
+            self.timers,
+            self.world,
+            self.memory,
+            self.nodes,
+            self.notifications,
+            self.push,
+        )
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import platform
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -32,18 +32,14 @@ from chat.http.streams import Connections
 from chat.operations import Operations
 from chat.sandbox import Sandbox
 from chat.service import ChatService
-from chat.tasks import open_tasks, supervise
+from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
 from contracts.addresses import bracketed, reachable
 from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
-from contracts.errors import ConfigError, StorageError
+from contracts.errors import ConfigError
 from hub_agent.address import announced, provide_token
-from hub_agent.bus.bus_chat import open_bus_chat
-from hub_agent.bus.connection import Bus
-from hub_agent.bus.home_link import HomeLink
-from hub_agent.bus.links import open_links
-from hub_agent.bus.wake_words import open_wake_words
+from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import OwnSkills
@@ -51,8 +47,6 @@ from hub_agent.chat.assistant import Ask
 from hub_agent.chat.history import Histories
 from hub_agent.chat.opening import AgentParts, open_agent
 from hub_agent.settings import HubSettings, LanSettings
-from hub_home_assistant.outward import open_outward
-from hub_live.notifications import announce_ends, announce_missing_values
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.http.devices import device_answer
@@ -66,8 +60,8 @@ from hub_server.http.app import Services, make_app
 from hub_server.http.listening import open_http
 from hub_server.http.pages import Pages
 from hub_server.http.sentences import Sentences
-from hub_server.live import Live, open_live
-from hub_server.mcp.clients import McpClients
+from hub_server.leading import Leader, open_leading
+from hub_server.live import Live
 from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
@@ -88,7 +82,7 @@ class Hub:
     Attributes:
         url: Where its HTTP API is reached on this machine, base path included.
         http_port: The port of it.
-        live: The live home.
+        leader: What only one hub of a home does, where it is this one.
         turns: The turns that run.
         own: The hub's own skills.
         chat: Answers messages.
@@ -109,7 +103,7 @@ class Hub:
     registry: Registry
     link: Link
     gateway: LiveGateway
-    live: Live
+    leader: Leader
     turns: Turns
     own: OwnSkills
     chat: ChatService[Bearer]
@@ -123,6 +117,11 @@ class Hub:
     has_proxy: bool = False
     lan_port: int | None = None
     wyoming_port: int | None = None
+
+    @property
+    def live(self) -> Live:
+        """The live home; see `Leader.live`."""
+        return self.leader.live
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
         """Ask other models from the next message on; return whether they are others.
@@ -153,7 +152,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         await provide_token(settings.directory, registry)
         trail = AuditTrail(registry.store, keep_days=settings.audit.keep_days)
         stack.push_async_callback(trail.flush)
-        bus, home = await stack.enter_async_context(open_links(settings, registry, trail, version=_version()))
+        bus = await stack.enter_async_context(open_bus(settings, registry, trail, version=_version()))
         own = OwnSkills(registry.directory, registry.accounts)
         metrics = Metrics()
         manager = DeviceManager(
@@ -174,20 +173,16 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             tasks=tasks,
             embeddings=of_turns,
         )
-        live = await stack.enter_async_context(
-            open_live(
-                settings,
-                registry,
-                bus=bus,
-                home=home,
-                manager=manager,
-                gateway=gateway,
-                histories=histories,
-                tasks=tasks,
-            )
+        connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
+        gate = Gate(
+            registry.authority,
+            registry.accounts,
+            trail=trail,
+            may_confirm=registry.directory.may_confirm,
+            per_minute=settings.http.requests_per_minute,
         )
-        servers = McpClients(settings.home, own, tasks)
-        supervise(tasks, servers.run, name="MCP servers")
+        operations = Operations(gate, connections)
+        leader = Leader(operations)
         pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
         agent = await stack.enter_async_context(
             open_agent(
@@ -198,45 +193,32 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 histories=histories,
                 sandbox=Sandbox(pool),
                 trail=trail,
-                contributions=live.contributions,
+                contributions=leader.contributions,
                 tasks=tasks,
                 on_ended=[metrics.count_turn, *await _trace_export(stack, settings, tasks)],
             )
         )
-        connections = Connections(tasks, is_revoked=registry.authority.is_revoked)
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, agent.running, connections)))
-        stack.callback(registry.authority.on_revoked(live.push.end_revoked))
-        help_ = HelpSkill(Sentences(registry, agent.prompter.household))
-        await stack.enter_async_context(own.offering((*live.skills, agent.skill, help_)))
-        stack.callback(live.home_assistant.on_offered(own.refresh))
-        supervise(tasks, partial(_keep_tidy, registry, trail, agent, live), name="old records")
-        tasks.create_task(_warm(registry.search, settings.household.language), name="everyday sentences")
-        stack.callback(registry.people.on_removed(partial(_forget_person, agent, live)))
-        await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, bus, trail))
-        await stack.enter_async_context(open_wake_words(registry.directory, bus))
-        wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, agent.assistant.ask))
-        outward = await stack.enter_async_context(
-            open_outward(
-                settings,
-                registry,
-                bus,
-                home,
-                manager=manager,
-                ask=agent.assistant.ask,
-                feed=live.feed,
-                events=live.events,
-                version=_version(),
-            )
-        )
-        pages = Pages()
-        gate = Gate(
-            registry.authority,
-            registry.accounts,
+        stack.callback(registry.people.on_removed(partial(_forget_person, agent)))
+        leading = partial(
+            open_leading,
+            leader=leader,
+            bus=bus,
+            gateway=gateway,
+            histories=histories,
+            agent=agent,
+            own=own,
+            skills=(agent.skill, HelpSkill(Sentences(registry, agent.prompter.household))),
             trail=trail,
-            may_confirm=registry.directory.may_confirm,
-            per_minute=settings.http.requests_per_minute,
+            announce=_announcement(registry, lan, settings.http.base_path),
+            version=_version(),
         )
-        health = partial(_health, settings, gateway, bus, home, live)
+        if not settings.is_replica:
+            await stack.enter_async_context(leading(settings, registry, manager=manager))
+        tasks.create_task(_warm(registry.search, settings.household.language), name="everyday sentences")
+        wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, agent.assistant.ask))
+        pages = Pages()
+        health = partial(_health, settings, gateway, bus, leader)
         system = None
         if host is not None:
             system = System(
@@ -248,14 +230,13 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 devices=lambda bearer: [
                     device_answer(entry, bearer) for entry in registry.directory.entries()
                 ],
-                servers=servers.state,
+                servers=leader.servers,
                 network=Network(
                     registry.settings.url,
                     registry.settings.brokers,
                     lambda: lan.fingerprint if lan is not None else "",
                 ),
             )
-        operations = Operations(gate, connections)
         mcp = Mcp(agent.calls, agent.agents, agent.prompter, gate, connections, tasks, operations, _version())
         stack.callback(registry.authority.on_revoked(mcp.end_revoked))
         services = Services(
@@ -264,26 +245,23 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             trail=trail,
             agent=agent,
             gateway=gateway,
-            live=live,
+            leader=leader,
             gate=gate,
             remover=bus.service,
             health=health,
-            outward=outward,
             connections=connections,
             tasks=tasks,
             pages=pages,
             system=system,
             mcp=mcp,
-            mcp_servers=servers,
             metrics=MetricsRoute(
                 metrics,
                 registry,
                 agent.running,
                 agent.quotas,
-                live.home_assistant.client,
+                leader,
                 gate,
                 bus,
-                home,
                 pool,
                 version=_version(),
                 open_here=settings.metrics.loopback and not settings.http.has_proxy,
@@ -292,21 +270,33 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         port = listener.getsockname()[1]
         url = _url(settings, port)
         app = make_app(services, operations)
-        await stack.enter_async_context(
-            open_http(app, settings.http, listener, lan, tasks=tasks, announced=registry)
-        )
+        await stack.enter_async_context(open_http(app, settings.http, listener, lan, tasks=tasks))
         # Streams end with their turns and the events; the server waits for them when it closes, after this.
         stack.callback(agent.running.interrupt)
-        stack.callback(live.events.close)
+        stack.callback(leader.close)
         stack.callback(mcp.close)
         stack.enter_context(announced(settings.directory, url))
+        if settings.is_replica:
+            from hub_server.replicas.opening import open_replica
+
+            await stack.enter_async_context(
+                open_replica(
+                    settings,
+                    registry,
+                    leading,
+                    url=registry.settings.url or url,
+                    bus=bus,
+                    manager=manager,
+                    version=_version(),
+                )
+            )
         yield Hub(
             url=url,
             http_port=port,
             registry=registry,
             link=bus.link,
             gateway=gateway,
-            live=live,
+            leader=leader,
             turns=agent.running,
             own=own,
             chat=agent.assistant,
@@ -330,6 +320,24 @@ def _lan(settings: LanSettings | None) -> AbstractContextManager["Lan | None"]:
     from hub_server.http.lan import open_lan
 
     return open_lan(settings)
+
+
+def _announcement(registry: Registry, lan: "Lan | None", path: str) -> Callable[[], Awaitable[None]] | None:
+    """Return what tells the network of the hub, where other machines may come in."""
+    if lan is None:
+        return None
+    # Multicast DNS, 17 ms to import: only where other machines connect.
+    from hub_server.advertising import Advertisement, advertise
+
+    announcement = Advertisement(
+        hub_id=registry.hub_id,
+        key=registry.key.kid,
+        host=lan.host,
+        port=lan.port,
+        tls=lan.context is not None,
+        path=path,
+    )
+    return partial(advertise, announcement)
 
 
 async def _trace_export(
@@ -369,37 +377,22 @@ async def _warm(search: SkillFinder, language: str) -> None:
     await search.warm(language)
 
 
-async def _keep_tidy(registry: Registry, trail: AuditTrail, agent: AgentParts, live: Live) -> None:
-    """Delete records that have outlived their use, and announce what is wrong soon, until cancelled."""
-    while True:
-        try:
-            await registry.authority.forget_expired()
-            await agent.record.forget_cancelled()
-            await agent.traces.trim()
-            await trail.trim()
-            await announce_ends(registry.authority, live.events, at=now())
-            await announce_missing_values(live.without_values(), live.events)
-        except StorageError as error:
-            _log.error("old records are deleted later: %s", error)
-        await asyncio.sleep(limits.TIDY_S)
-
-
 async def _end_revoked(turns: Turns, connections: Connections, revocation: Revocation) -> None:
     """End what was begun with a token that is revoked."""
     turns.cancel_where(lambda turn: turn.token in revocation.tokens)
     connections.revoke(revocation.tokens)
 
 
-async def _forget_person(agent: AgentParts, live: Live, user: str, heir: str) -> None:
-    """Delete what there is of a person who was removed."""
+async def _forget_person(agent: AgentParts, user: str, _heir: str) -> None:
+    """Delete what was said with a person who was removed."""
     await agent.assistant.forget_person(user)
-    await live.forget_person(user, heir)
 
 
 def _registry_settings(settings: HubSettings, lan: "Lan | None") -> RegistrySettings:
     return RegistrySettings(
         database=settings.database,
         instance=settings.instance,
+        is_replica=settings.is_replica,
         brokers=settings.bus.addresses or (settings.bus.url,),
         topic_prefix=settings.bus.topic_prefix,
         # Mosquitto compares a password whole, and could check no proof.
@@ -414,10 +407,9 @@ def _pool_settings(settings: HubSettings) -> PoolSettings:
     return PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
 
 
-def _health(
-    settings: HubSettings, gateway: LiveGateway, bus: Bus, home: HomeLink | None, live: Live
-) -> Health:
+def _health(settings: HubSettings, gateway: LiveGateway, bus: Bus, leader: Leader) -> Health:
     names = [model.entry.name for model in gateway.models.usable]
+    parts, home = leader.parts, leader.home
     connected = bus.link.connected and (home is None or home.link.connected)
     return Health(
         status="ok" if connected else "degraded",
@@ -425,8 +417,8 @@ def _health(
         instance=settings.instance,
         broker=bus.health(),
         home_broker=home.health() if home is not None else None,
-        home_assistant=live.home_assistant.client.health(),
-        without_values=len(live.without_values()),
+        home_assistant=parts.live.home_assistant.client.health() if parts is not None else None,
+        without_values=len(parts.live.without_values()) if parts is not None else 0,
         model=names[0] if names else None,
     )
 

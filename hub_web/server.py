@@ -94,7 +94,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
     hub_name = f"{hub.registry.hub_id} {key}"
     api = partial(Api, hub.operations, hub.gate, hub.chat, hub.health, hub_name)
-    hub.live.push.words = push_text
+    hub.leader.use_push_words(push_text)
     async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)

@@ -21,7 +21,7 @@ from chat.operations.needs import Needs
 from chat.operations.operation import Answer, Operation, P, Resource, Service, Stream
 from chat.tasks import finished
 from contracts.claims import Claims
-from contracts.errors import InvalidMessage, NotFound, StrawberryError
+from contracts.errors import InvalidMessage, LinkError, NotFound, StrawberryError
 from contracts.validation import check_numbers, validated
 
 _log = logging.getLogger(__name__)
@@ -76,8 +76,16 @@ class Operations(Generic[AskerT]):
         self._connections = connections
         self._services: dict[str, Any] = {}
 
-    def mount(self, resource: Resource[Service, AskerT], service: Service) -> list[BaseRoute]:
-        """Have a resource work on a service; return its routes."""
+    def put(self, resource: Resource[Service, AskerT], service: Service | None) -> None:
+        """Have a resource that is mounted work on another service, or on none."""
+        self._services[resource.name] = service
+
+    def mount(self, resource: Resource[Service, AskerT], service: Service | None) -> list[BaseRoute]:
+        """Have a resource work on a service; return its routes.
+
+        Args:
+            service: None where it comes later, by `put`.
+        """
         self._services[resource.name] = service
         found: dict[str, Operation[Any, Any]] = {}
         streams: dict[str, Stream[Any, Any]] = {}
@@ -88,7 +96,7 @@ class Operations(Generic[AskerT]):
             else:
                 found[each.label] = each
         return [
-            Route(each.path, self._endpoint(each, streams.get(each.label), service), methods=[each.method])
+            Route(each.path, self._endpoint(each, streams.get(each.label)), methods=[each.method])
             for each in found.values()
         ]
 
@@ -104,7 +112,7 @@ class Operations(Generic[AskerT]):
             StrawberryError: As the operation raises it, or because of a right or a limit.
         """
         asking = await admit(operation.needs, operation.label)
-        service = self._services[operation.resource.name]
+        service = self._service(operation)
         arguments = _checked(operation, args, kwargs)
 
         async def run() -> Answer:
@@ -122,11 +130,17 @@ class Operations(Generic[AskerT]):
     ) -> AsyncIterator[AsyncIterator[Answer]]:
         """Open a stream in this process; yield its answers, until the block is left. See `call`."""
         asking = await admit(stream.needs, stream.label)
-        service = self._services[stream.resource.name]
+        service = self._service(stream)
         with _expected(stream), self._recording(stream, asking):
             answers = await stream.function(service, asking, **_checked(stream, args, kwargs))
         async with aclosing(_answers(stream, answers)) as found:
             yield found
+
+    def _service(self, operation: Operation[Any, Any]) -> Any:
+        service = self._services[operation.resource.name]
+        if service is None:
+            raise LinkError("no replica of the hub leads right now", hint="Try again in a moment.")
+        return service
 
     def _recording(self, operation: Operation[Any, Any], asking: AskerT) -> AbstractContextManager[None]:
         if operation.notes_refusals:
@@ -134,7 +148,7 @@ class Operations(Generic[AskerT]):
         return self._door.recording(operation.label, asking)
 
     def _endpoint(
-        self, declared: Operation[Any, Any], switched: Stream[Any, Any] | None, service: Any
+        self, declared: Operation[Any, Any], switched: Stream[Any, Any] | None
     ) -> Callable[[Request], Awaitable[Response]]:
         stream = declared if isinstance(declared, Stream) else switched
         streams = Streams(self._connections, most=stream.most) if stream is not None else None
@@ -143,6 +157,7 @@ class Operations(Generic[AskerT]):
             is_on = switched is not None and _is_on(switched, request)
             operation = switched if switched is not None and is_on else declared
             asking = await self._door.admit(request, operation.needs, operation.label)
+            service = self._service(operation)
             with self._recording(operation, asking):
                 if switched is not None and is_on is None:
                     raise InvalidMessage("{switch} must be true or false", switch=switched.switch)

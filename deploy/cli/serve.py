@@ -20,7 +20,7 @@ from deploy import limits
 from deploy.cli.hub.join import join
 from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
-from deploy.cli.terminal.parser import Parser, port
+from deploy.cli.terminal.parser import Parser, instance_name, port
 from deploy.directory import Home, only_hub
 from deploy.home.child import run_child
 from deploy.home.running import Reporter, Restart, quick_imports, run_until_stopped
@@ -165,6 +165,7 @@ def _hub(home: Home, options: argparse.Namespace) -> HubOptions:
         broker=options.broker,
         trust=options.trust_broker,
         http_port=options.http_port,
+        replica=getattr(options, "replica", None) or "",
         lan=_lan(home, options),
     )
 
@@ -436,6 +437,12 @@ def add_hub_arguments(parser: Parser) -> None:
         "--broker",
         metavar="URL",
         help="default: url of [broker] in strawberry.toml, else the broker of this home",
+    )
+    parser.add_argument(
+        "--replica",
+        metavar="NAME",
+        type=instance_name,
+        help="be one of several hubs of this home, under a name of its own; needs [database] url",
     )
     add_trust(parser)
     _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)

@@ -31,6 +31,7 @@ from deploy.settings.settings import (
     read_table,
 )
 from hub_agent.settings import (
+    MAIN,
     AuditSettings,
     BusSettings,
     CaptureSettings,
@@ -96,6 +97,8 @@ async def enter_hub(
     models = read_models(home)
     settings = HubSettings(
         home=home.directory,
+        instance=options.replica or MAIN,
+        is_replica=bool(options.replica),
         bus=bus,
         home_link=choose_home_link(home, bus),
         home_assistant_access=choose_home_assistant(home),
@@ -144,6 +147,8 @@ async def enter_hub(
     )
 
     def take_over() -> None:
+        if hub.leader.parts is None:
+            return
         hub.live.home_assistant.client.use(choose_home_assistant(home))
         hub.live.notifications.use(_notifications(home))
 

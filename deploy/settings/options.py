@@ -61,11 +61,13 @@ class HubOptions:
         broker: Address of the broker; None for the one that the settings name.
         trust: Whether a broker that Strawberry did not set up may be used.
         http_port: On loopback; 0 takes any free one.
+        replica: The name of this hub among several of the home; empty where it is alone.
     """
 
     broker: str | None = None
     trust: bool = False
     http_port: int = HTTP_PORT
+    replica: str = ""
     lan: LanOptions = field(default_factory=LanOptions)
 
 

@@ -13,7 +13,7 @@ from contracts.addresses import broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import Disconnected, LoginRefused
 from hub_agent import limits
-from hub_agent.settings import BusSettings, HubSettings
+from hub_agent.settings import MAIN, BusSettings, HubSettings
 from hub_registry.registry import Registry
 from identity import tokens
 
@@ -34,7 +34,8 @@ def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
             password = partial(_token, settings, registry)
             return replace(common, client_id=instance, username=instance, password=password)
         case "mosquitto":
-            login = hub_login(registry.key, instance)
+            # All replicas have the login that was set up for the home.
+            login = hub_login(registry.key, MAIN if settings.is_replica else instance)
             derived = partial(_derived, bus, SecretStr(login.password or ""))
             return replace(common, username=login.username, password=derived)
         case "shared":

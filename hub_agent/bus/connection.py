@@ -1,7 +1,7 @@
 """The hub's connection to the bus: link, registry service and caller."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,6 @@ from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
 from hub_registry.bus.hub_presence import HubPresence, next_start
-from hub_registry.bus.purging import Purger
 from hub_registry.bus.service import RegistryService
 from hub_registry.devices.presence import PresenceChange
 from hub_registry.registry import Registry
@@ -64,7 +63,6 @@ async def open_bus(
     trail: AuditTrail,
     *,
     version: str,
-    purgers: Sequence[Purger] = (),
 ) -> AsyncIterator[Bus]:
     """Connect to the broker, listen to the devices, and be able to call them.
 
@@ -72,7 +70,6 @@ async def open_bus(
 
     Args:
         version: Of this hub, for its status.
-        purgers: Empty what the hub published on other brokers.
 
     Raises:
         ConfigError: If the address or the certificate authority of the broker cannot be used.
@@ -100,7 +97,7 @@ async def open_bus(
             )
         )
         logins = await _open_logins(stack, settings.bus.kind, link)
-        service = RegistryService(registry, link=link, presence=presence, logins=logins, purgers=purgers)
+        service = RegistryService(registry, link=link, presence=presence, logins=logins)
         stack.callback(service.on_presence(partial(_follow_presence, caller)))
         tasks = await stack.enter_async_context(open_tasks())
         tasks.create_task(service.run(), name="registry")

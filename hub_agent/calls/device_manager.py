@@ -1,5 +1,6 @@
 """Skill calls of the hub: rights, choice of the device, audit."""
 
+import copy
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,8 +49,15 @@ class DeviceManager:
         self._caller = caller
         self._own = own
         self._trail = trail
+        self._confirm: Callable[[], Awaitable[None]] | None = None
         # By device that did not answer: its last sign of life at that time.
         self._silent: dict[str, datetime | None] = {}
+
+    def fenced(self, confirm: Callable[[], Awaitable[None]]) -> "DeviceManager":
+        """Return one that does nothing any more once this raises: another replica leads."""
+        made = copy.copy(self)
+        made._confirm = confirm
+        return made
 
     async def call(
         self, actor: Actor, call: SkillCall, *, origin: Origin, conversation: str | None = None
@@ -64,6 +72,8 @@ class DeviceManager:
             CallError: If the actor may not, or there is no result.
         """
         with self._recorded(actor, call, origin) as record:
+            if self._confirm is not None:
+                await self._confirm()
             if call.target.is_hub_own:
                 _permit(actor, call, call.target.method.flags)
                 return await self._own.call(actor, call, origin=origin, conversation=conversation)
@@ -84,6 +94,8 @@ class DeviceManager:
             CallError: If the actor may not, or there is no result.
         """
         with self._recorded(actor, call, origin):
+            if self._confirm is not None:
+                await self._confirm()
             _permit(actor, call, call.target.method.flags)
             return await work()
 

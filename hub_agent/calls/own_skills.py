@@ -201,15 +201,16 @@ class OwnSkills:
 
     @asynccontextmanager
     async def offering(self, skills: Iterable[HubSkill]) -> AsyncIterator[None]:
-        """Offer these skills within the block."""
+        """Offer these skills within the block, in place of those of the block around it."""
+        before = self._runner
         async with SkillRunner(map(_loaded, skills)) as runner:
             self._runner = runner
             self.refresh()
             try:
                 yield
             finally:
-                self._own, self._foreign = [], {}
-                self._put()
+                self._runner, self._foreign = before, {}
+                self.refresh()
 
     def put_foreign(self, name: str, skill: RegisteredSkill | None, call: ForeignCall) -> None:
         """Offer a skill that another program serves to the hub, or no longer.

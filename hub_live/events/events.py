@@ -15,7 +15,7 @@ from chat.tasks import happens
 from contracts import topics
 from contracts.answers.live import EventKind
 from contracts.devices.presence import UserEvent
-from contracts.errors import Disconnected, InvalidTopic, StorageError
+from contracts.errors import Disconnected, InvalidTopic, StorageError, Superseded
 from contracts.wire import Json
 from hub_agent.tables import EventRow
 from hub_live import limits
@@ -83,7 +83,7 @@ class Events:
             # A write that has begun is finished in the store's thread, also when the hub stops.
             await asyncio.shield(self._store.write(work))
         except StorageError as error:
-            if also is not None:
+            if also is not None or isinstance(error, Superseded):
                 raise
             _log.error("%d events are stored later: %s", len(rows), error)
             with suppress(StorageError):

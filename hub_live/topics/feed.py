@@ -315,6 +315,8 @@ async def open_feed(
     before = await heard.read()
     sources = {name: LinkSource(name, link, memory=memory, decode=decode) for name, link in links.items()}
     async with AsyncExitStack() as stack:
+        for source in sources.values():
+            stack.push_async_callback(source.close)
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         for name, source in sources.items():
             stack.callback(source.link.on_disconnected(source.lost))

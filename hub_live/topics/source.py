@@ -172,6 +172,14 @@ class LinkSource:
             if not self._changed.is_set():
                 self._settled.set()
 
+    async def close(self) -> None:
+        """End all subscriptions, for a link that lives longer."""
+        self._exact.clear()
+        self._wild.clear()
+        self._routes.clear()
+        for stop in filter(None, self._subscribed.values()):
+            await stop()
+
     def begin_gap(self, since: float) -> None:
         """Note that nothing is heard since then."""
         self._note(Gap(self.name, since))

@@ -24,6 +24,9 @@ class PublishedTopics:
 
     Args:
         complain: Called with a device that has too many topics, one of them, and the reason.
+
+    Attributes:
+        is_on: Whether topics are emptied here, and not by another hub.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class PublishedTopics:
             lambda: defaultdict(set)
         )
         self._outdated: dict[str, None] = {}
+        self.is_on = True
         self._work = asyncio.Event()
 
     def hear(self, message: Message) -> bool:
@@ -89,7 +93,8 @@ class PublishedTopics:
 
     def empty(self, outdated: Iterable[str]) -> None:
         """Empty these retained topics on the broker."""
-        self._outdated.update(dict.fromkeys(outdated))
+        if self.is_on:
+            self._outdated.update(dict.fromkeys(outdated))
         if self._outdated:
             self._work.set()
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from broker.logins import BrokerLogins
 from bus.link import Link, Message
-from chat.tasks import supervise
+from chat.tasks import open_tasks, supervise
 from contracts import topics
 from contracts.access import Principal
 from contracts.answers.devices import Purged
@@ -20,6 +20,7 @@ from hub_registry.bus.published import PublishedTopics
 from hub_registry.bus.purging import Purger, purge_bus
 from hub_registry.devices.ingest import Ingest, OnPresence
 from hub_registry.registry import INDEX_SLICE_S, Registry
+from hub_registry.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +30,9 @@ class RegistryService:
 
     Args:
         logins: Of a broker of our own; None on one that is shared, where the hub manages no logins.
-        purgers: What else is emptied by `purge`: what the hub published on other brokers.
+
+    Attributes:
+        purgers: Empty what the hub published on other brokers; see `purge`.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class RegistryService:
         self._link = link
         self._presence = presence
         self._logins = LoginSync(registry.authority, logins, on_out=self._out) if logins is not None else None
-        self._purgers = purgers
+        self.purgers = purgers
         self._ingest = Ingest(
             registry.directory,
             registry.journal,
@@ -57,6 +60,7 @@ class RegistryService:
         self._published = PublishedTopics(
             link, registry.directory, bounds=registry.settings.bounds, complain=self._ingest.complain
         )
+        self._published.is_on = self._leads = not registry.settings.is_replica
         self._heard = asyncio.Event()
         self._indexing = asyncio.Event()
         # What the database knew is not indexed yet.
@@ -81,8 +85,30 @@ class RegistryService:
             supervise(tasks, partial(_every, limits.EXPIRE_S, self._expire), name="registry: expire presence")
             supervise(tasks, partial(_every, limits.FORGET_S, self._forget), name="registry: expire skills")
             supervise(tasks, self._published.run, name="registry: empty topics")
-            if self._logins is not None:
+            if self._logins is not None and self._leads:
                 supervise(tasks, self._logins.run, name="registry: logins")
+
+    @asynccontextmanager
+    async def leading(self, store: Store) -> AsyncIterator[None]:
+        """Write what devices register, and manage the logins of the broker, while the context is open.
+
+        Args:
+            store: Refuses writes when another replica leads.
+        """
+        async with open_tasks() as tasks, AsyncExitStack() as stack:
+            self._registry.journal.store, self._leads, self._published.is_on = store, True, True
+            stack.callback(self._follow)
+            self._published.retire(await self._registry.devices.retired())
+            if self._logins is not None:
+                stack.callback(self._registry.authority.use_logins(self._logins))
+                # The leader before may have left something undone.
+                self._logins.resync()
+                supervise(tasks, self._logins.run, name="registry: logins")
+            self._heard.set()
+            yield
+
+    def _follow(self) -> None:
+        self._registry.journal.store, self._leads, self._published.is_on = None, False, False
 
     async def remove_device(self, device: str) -> None:
         """Remove a device: disconnect it, or wait until it leaves, forget it, empty its topics.
@@ -145,13 +171,13 @@ class RegistryService:
             Disconnected: If there is no broker, or the connection to it is lost.
         """
         there = [entry.id for entry in self._registry.directory.entries() if entry.presence.connected]
-        return await purge_bus(self._link, self._presence, connected=there, further=self._purgers)
+        return await purge_bus(self._link, self._presence, connected=there, further=self.purgers)
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             self._published.retire(await self._registry.devices.retired())
-            if self._logins is not None:
+            if self._logins is not None and self._leads:
                 stack.callback(self._registry.authority.use_logins(self._logins))
             stack.callback(self._registry.directory.on_change(self._note_change))
             stack.callback(self._link.on_connected(self._connected))
@@ -181,7 +207,7 @@ class RegistryService:
     async def _connected(self) -> None:
         """Begin a session: every device has to confirm that it is online and publish its skills again."""
         self._ingest.require_confirmation()
-        if self._logins is not None:
+        if self._logins is not None and self._leads:
             try:
                 await self._logins.sync()
             except StrawberryError as error:
@@ -216,7 +242,8 @@ class RegistryService:
             await asyncio.sleep(limits.GATHER_S)
             self._heard.clear()
             try:
-                await self._registry.directory.approvals.flush(self._registry.store)
+                if (store := self._registry.journal.store) is not None:
+                    await self._registry.directory.approvals.flush(store)
             except StorageError as error:
                 _log.error("approvals could not be written, it is tried again: %s", error)
             except Exception:  # noqa: BLE001

@@ -37,10 +37,13 @@ class Journal:
     """Collects changes and writes them in one transaction at a time.
 
     Ingesting the same message in several hub processes writes the same rows.
+
+    Attributes:
+        store: Where they are written; None while another hub does it: then they stay noted.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store | None) -> None:
+        self.store = store
         self._batch = _Batch()
         self._alive: dict[str, datetime] = {}
 
@@ -61,11 +64,11 @@ class Journal:
 
     async def flush(self) -> None:
         """Write what was noted, signs of life excepted; what cannot be written now stays noted."""
-        batch, self._batch = self._batch, _Batch()
-        if not batch:
+        if (store := self.store) is None or not self._batch:
             return
+        batch, self._batch = self._batch, _Batch()
         try:
-            await self._store.write(lambda session: _write(session, batch))
+            await store.write(lambda session: _write(session, batch))
         except StorageError as error:
             _log.error("the registry could not be written, it is tried again: %s", error)
             self._put_back(batch)
@@ -83,11 +86,11 @@ class Journal:
 
     async def flush_alive(self) -> None:
         """Write the signs of life."""
-        alive, self._alive = self._alive, {}
-        if not alive:
+        if (store := self.store) is None or not self._alive:
             return
+        alive, self._alive = self._alive, {}
         try:
-            await self._store.write(lambda session: _write_alive(session, alive))
+            await store.write(lambda session: _write_alive(session, alive))
         except StorageError as error:
             _log.error("signs of life could not be written: %s", error)
 

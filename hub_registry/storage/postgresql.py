@@ -6,6 +6,8 @@ database until it is stored.
 
 import re
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import quote
@@ -22,7 +24,11 @@ from hub_registry.storage.sqlite import WRITES, read_json
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 _WRITER: Final = lock_key(0x57726974)
 _HUB: Final = lock_key(0x48756220)
-"""Keys of advisory locks: of the transaction that writes, and of the hub that the database is of."""
+_LEAD: Final = lock_key(0x4C656164)
+"""Keys of advisory locks: of the transaction that writes, of the hub or the replicas that the database is
+of, and of the replica that leads."""
+NAME_LOCK: Final = "hashtextextended(current_schema() || ' ' || {}, 0)"
+"""Key of the lock of a replica's name."""
 _NO_SCHEMA: Final = "3F000"
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 # Another one that writes may have stored while this one waited for the lock; it sees that.
@@ -86,13 +92,14 @@ class PostgreSQL:
         """Return an error of the driver as one for people."""
         return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_reason(error))
 
-    def claim(self) -> None:
+    def claim(self, *, shared: bool = False) -> None:
         """See `Store.claim`: the server forgets the claim of a connection that is gone."""
-        connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection = self._session()
         # After a power cut here the server would keep the claim for two hours.
         for name, seconds in _KEEPALIVE.items():
             connection.exec_driver_sql(f"SET {name} = {seconds}")
-        if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_HUB})").scalar_one():
+        lock = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
+        if not connection.exec_driver_sql(f"SELECT {lock}({_HUB})").scalar_one():
             connection.close()
             raise ConfigError(
                 "another hub uses the database {url}",
@@ -101,10 +108,79 @@ class PostgreSQL:
             )
         self._claim = connection
 
+    def candidacy(self, name: str) -> "Candidacy":
+        return Candidacy(self._session, name)
+
+    def _session(self) -> Connection:
+        """Open a session that is not of the pool, so that its locks end with it."""
+        connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection.detach()
+        return connection
+
     def close(self) -> None:
         if self._claim is not None:
             self._claim.close()
         self.engine.dispose()
+
+
+class Candidacy:
+    """A session that holds the lock of a replica's name and may hold that of the lead.
+
+    The server ends it with its connection, and where it is silent: that of a process that is stopped. It is
+    used by one thread at a time.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], name: str) -> None:
+        self._connect = connect
+        self._name = name
+        self._session: Connection | None = None
+
+    def open(self) -> None:
+        """Open the session.
+
+        Raises:
+            DatabaseError: If the server is away.
+            ConfigError: If another replica has the name.
+        """
+        session = self._connect()
+        session.exec_driver_sql(f"SET idle_session_timeout = {limits.LEAD_SILENT_MS}")
+        named = f"SELECT pg_try_advisory_lock({NAME_LOCK.format('%s::text')})"
+        if not session.exec_driver_sql(named, (self._name,)).scalar_one():
+            session.close()
+            raise ConfigError(
+                "another replica is named {name}",
+                name=self._name,
+                hint="Stop it, or give each replica a name of its own.",
+            )
+        self._session = session
+
+    def gain(self) -> bool:
+        """Take the lock where it is free; return whether it is held now.
+
+        Raises:
+            DatabaseError: If the server is away.
+            ConfigError: If another replica has the name by now.
+        """
+        if self._session is None:
+            self.open()
+        assert self._session is not None
+        return bool(self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one())
+
+    def keep(self) -> None:
+        """Say that the holder is there.
+
+        Raises:
+            DatabaseError: If the session is gone, and the lock with it.
+        """
+        assert self._session is not None
+        self._session.exec_driver_sql("SELECT 1")
+
+    def close(self) -> None:
+        """Give the lock away."""
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(DatabaseError):
+                session.close()
 
 
 def is_empty(url: str) -> bool:

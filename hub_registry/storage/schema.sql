@@ -337,3 +337,13 @@ CREATE TABLE home_assistant_exposure (
     user VARCHAR NOT NULL,
     at VARCHAR(24) NOT NULL
 );
+
+CREATE TABLE replica (
+    instance VARCHAR PRIMARY KEY NOT NULL,
+    url VARCHAR NOT NULL,
+    version VARCHAR NOT NULL,
+    started_at VARCHAR(24) NOT NULL,
+    seen_at VARCHAR(24) NOT NULL,
+    term INTEGER NOT NULL DEFAULT 0,
+    leads_since VARCHAR(24)
+);

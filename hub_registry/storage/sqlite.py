@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError
@@ -76,8 +76,16 @@ class SQLite:
             reason = "the disk is full"
         return StorageError.of(self._path, reason, without="to start with an empty home")
 
-    def claim(self) -> None:
+    def claim(self, *, shared: bool = False) -> None:
         """See `Store.claim`: the directory has a lock of its own."""
+
+    def candidacy(self, name: str) -> Never:
+        raise ConfigError(
+            "the replica {name} needs a PostgreSQL database, and {path} is a file",
+            name=name,
+            path=self._path,
+            hint="Name one in [database] url of strawberry.toml; docs/scale.md says how to move to it.",
+        )
 
     def close(self) -> None:
         self.engine.dispose()

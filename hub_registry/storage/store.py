@@ -1,6 +1,7 @@
 """The hub's database behind two threads."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,7 +17,7 @@ from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.threads import FairThread
 
 if TYPE_CHECKING:
-    from hub_registry.storage.postgresql import PostgreSQL
+    from hub_registry.storage.postgresql import Candidacy, PostgreSQL
 
 T = TypeVar("T")
 
@@ -39,14 +40,32 @@ class Store:
         self._writer = writer
         self._reader = reader
         self.full = asyncio.Event()
+        self._check: Callable[[Session], None] | None = None
 
-    async def claim(self) -> None:
+    async def claim(self, *, shared: bool = False) -> None:
         """Keep hubs on other machines from this database until it is closed.
+
+        Args:
+            shared: Whether further replicas of this hub may use it, too.
 
         Raises:
             ConfigError: If another hub uses it.
         """
-        await self._writer.run(self._database.claim)
+        await self._writer.run(partial(self._database.claim, shared=shared))
+
+    def fenced(self, check: Callable[[Session], None]) -> "Store":
+        """Return this store with a check that each write makes first, in its transaction."""
+        made = copy.copy(self)
+        made._check = check
+        return made
+
+    def candidacy(self, name: str) -> "Candidacy":
+        """Return a session that may gain the lead; see `Candidacy`.
+
+        Raises:
+            ConfigError: If the database is a file.
+        """
+        return self._database.candidacy(name)
 
     async def read(self, work: Callable[[Session], T], *, asker: str = "") -> T:
         """Run work that only reads, in one transaction.
@@ -68,8 +87,12 @@ class Store:
         Raises:
             StorageError: If the database cannot be used; nothing is stored then.
         """
+        check = self._check
         try:
-            return await self._run(self._writer, self._database.writing, work, asker)
+            if check is None:
+                return await self._run(self._writer, self._database.writing, work, asker)
+            fenced = partial(_checked, check, work)
+            return await self._run(self._writer, self._database.writing, fenced, asker)
         except DiskFull:
             self.full.set()
             raise
@@ -85,6 +108,11 @@ class Store:
                 raise self._database.explained(error) from None
 
         return await thread.run(transaction, asker=asker)
+
+
+def _checked(check: Callable[[Session], None], work: Callable[[Session], T], session: Session) -> T:
+    check(session)
+    return work(session)
 
 
 @asynccontextmanager

@@ -172,6 +172,25 @@ class HubRow(Table, table=True):
     created_at: datetime = Field(sa_type=Moment)
 
 
+class ReplicaRow(Table, table=True):
+    """A hub that shares the database with others; a hub alone has no row.
+
+    Attributes:
+        url: Where other replicas reach it.
+        term: Of its latest lead, 0 before the first. The highest one of all is that of the leader.
+    """
+
+    __tablename__ = "replica"
+
+    instance: str = Field(primary_key=True)
+    url: str
+    version: str
+    started_at: datetime = Field(sa_type=Moment)
+    seen_at: datetime = Field(sa_type=Moment)
+    term: int = Field(default=0, sa_type=BigInteger)
+    leads_since: datetime | None = Field(default=None, sa_type=Moment)
+
+
 class UserRow(Table, table=True):
     """A person. ``language`` and ``time_zone`` are None where the household's apply.
 

@@ -28,8 +28,6 @@ from hub_agent.chat.opening import AgentParts
 from hub_agent.prompt.operations import Prompts, prompt
 from hub_agent.settings import HttpSettings, HubSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
-from hub_home_assistant.outward import Outward
-from hub_home_assistant.outward.operations import Exposing, home_assistant
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.http import Remover
 from hub_registry.http import make_routes as make_registry_routes
@@ -43,8 +41,7 @@ from hub_server.http.pages import Pages
 from hub_server.http.sentences import Sentences, sentences
 from hub_server.http.skills import calls
 from hub_server.http.turns import Turns, turns
-from hub_server.live import Live
-from hub_server.mcp.clients import McpClients, mcp_servers
+from hub_server.leading import Leader
 from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
 from hub_server.system.first_steps import first_steps
@@ -60,13 +57,11 @@ class Services:
     Attributes:
         remover: The registry's service.
         health: Gives what ``/api/health`` shows to all who have a token.
-        outward: What of this home is in Home Assistant.
         connections: The clients that wait.
         tasks: Owns what outlives a request.
         pages: What answers where there is no route.
         system: The installation; None where the hub does not know its own.
         mcp: The endpoint of the Model Context Protocol.
-        mcp_servers: The servers of it that the hub uses.
         metrics: The numbers of this hub.
     """
 
@@ -75,17 +70,15 @@ class Services:
     trail: AuditTrail
     agent: AgentParts
     gateway: LiveGateway
-    live: Live
+    leader: Leader
     gate: Gate
     remover: Remover
     health: Callable[[], Health]
-    outward: Outward
     connections: Connections
     tasks: asyncio.TaskGroup
     pages: Pages
     system: System | None
     mcp: Mcp
-    mcp_servers: McpClients
     metrics: MetricsRoute
 
 
@@ -142,13 +135,11 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             ).routes(),
             *operations.mount(sentences, Sentences(registry, agent.prompter.household)),
             *operations.mount(turns, Turns(agent.record, agent.traces, log, registry.directory)),
-            *operations.mount(prompt, Prompts(agent.prompter, agent.agents, services.live.problems)),
+            *operations.mount(prompt, Prompts(agent.prompter, agent.agents, services.leader.problems)),
             *operations.mount(agent_operations, agent.agents),
             *members,
-            *services.live.routes(operations),
-            *operations.mount(home_assistant, Exposing(services.outward, registry.directory)),
+            *services.leader.routes(),
             *operations.mount(models, ModelFiles(settings.home, services.gateway)),
-            *operations.mount(mcp_servers, services.mcp_servers),
             services.mcp.route(),
             *services.metrics.routes(),
             *operations.mount(audit, Audit(log, registry, services.connections)),

@@ -1,10 +1,9 @@
-"""The HTTP API at its listeners: this machine's, and that for other machines with its announcement."""
+"""The HTTP API at its listeners: this machine's, and that for other machines."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
@@ -13,7 +12,6 @@ from chat.http.connections import ConnectionBounds
 from chat.http.server import serve
 from chat.tasks import supervise
 from hub_agent.settings import HttpSettings
-from hub_registry.registry import Registry
 from hub_server.http.app import guarded
 
 if TYPE_CHECKING:
@@ -28,9 +26,8 @@ async def open_http(
     lan: "Lan | None",
     *,
     tasks: asyncio.TaskGroup,
-    announced: Registry,
 ) -> AsyncIterator[None]:
-    """Serve the API while the context is open, and announce it where other machines may come in."""
+    """Serve the API while the context is open."""
     bounds = ConnectionBounds(most=settings.connections)
     proxies = settings.trusted_proxies
     near = guarded(app, settings, names=lambda: settings.names)
@@ -42,16 +39,4 @@ async def open_http(
             await stack.enter_async_context(
                 serve(far, lan.listener, tls=lan.context, bounds=bounds, sockets=True, proxies=proxies)
             )
-            # Multicast DNS, 17 ms to import: only where other machines connect.
-            from hub_server.advertising import Advertisement, advertise
-
-            announcement = Advertisement(
-                hub_id=announced.hub_id,
-                key=announced.key.kid,
-                host=lan.host,
-                port=lan.port,
-                tls=lan.context is not None,
-                path=settings.base_path,
-            )
-            supervise(tasks, partial(advertise, announcement), name="announcement")
         yield

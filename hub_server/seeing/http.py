@@ -17,12 +17,11 @@ from chat.turns import Turns
 from contracts.addresses import is_loopback
 from contracts.errors import Forbidden, StorageError
 from hub_agent.bus.connection import Bus
-from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.rate import Quotas
-from hub_home_assistant.inward.client import HomeAssistant
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.access.bearer import Gate
 from hub_registry.registry import Registry
+from hub_server.leading import Leader
 from hub_server.seeing.metrics import Histogram, Metrics
 from sandbox_host import Pool
 
@@ -48,10 +47,9 @@ class MetricsRoute:
     registry: Registry
     turns: Turns
     quotas: Quotas
-    home_assistant: HomeAssistant
+    leader: Leader
     gate: Gate
     bus: Bus
-    home: HomeLink | None
     pool: Lazy[Pool]
     version: str
     open_here: bool = False
@@ -83,7 +81,8 @@ class MetricsRoute:
         entries = self.registry.directory.entries()
         pool = self.pool.opened
         online = sum(entry.connected for entry in entries)
-        links = {"bus": self.bus.link} | ({"home": self.home.link} if self.home is not None else {})
+        parts, home = self.leader.parts, self.leader.home
+        links = {"bus": self.bus.link} | ({"home": home.link} if home is not None else {})
 
         def many(kind: str, name: str, text: str, labels: str, rows: Any) -> Any:
             family = getattr(core, f"{kind}MetricFamily")(f"strawberry_{name}", text, labels=labels.split())
@@ -116,7 +115,7 @@ class MetricsRoute:
         losses = {name: link.losses for name, link in links.items()}
         yield many("Counter", "broker_losses", "Connections to a broker that ended", "link", losses.items())
         connected = {name: float(link.connected) for name, link in links.items()}
-        if (house := self.home_assistant.health()) is not None:
+        if parts is not None and (house := parts.live.home_assistant.client.health()) is not None:
             connected["home_assistant"] = float(house.connected)
         yield many("Gauge", "broker_connected", "Whether a broker is connected", "link", connected.items())
 

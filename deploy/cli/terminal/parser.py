@@ -39,6 +39,13 @@ def port(text: str) -> int:
     return int(text)
 
 
+def instance_name(text: str) -> str:
+    """Read the name of a replica."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", text) or text in ("chat", "watchers", "captures"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name: small letters, digits, - and _")
+    return text
+
+
 def positive(text: str) -> int:
     """Read a whole number above 0."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):

@@ -1,0 +1,182 @@
+"""Hubs that share a PostgreSQL database: which there are, and which one leads.
+
+The leader holds an advisory lock in a session of its own. Each gain raises the term; a write of an older term
+is refused in its own transaction, so that a leader that was stopped and goes on does no harm.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, NoReturn
+
+from sqlalchemy.exc import DatabaseError
+from sqlmodel import Session, col, func, select
+
+from chat.tasks import open_tasks
+from contracts.errors import ConfigError, StorageError, Superseded
+from hub_registry import limits
+from hub_registry.storage.postgresql import NAME_LOCK
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import ReplicaRow, now
+
+_log = logging.getLogger(__name__)
+
+_THERE: Final = f"""
+    SELECT instance FROM replica JOIN pg_locks ON locktype = 'advisory' AND objsubid = 1 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (classid::bigint << 32 | objid::bigint) = {NAME_LOCK.format("instance")}
+"""  # noqa: S608  constants
+
+_SUPERSEDED: Final = "another replica of the hub leads by now"
+
+
+class Term:
+    """The right to lead, from one gain on until another replica gains it.
+
+    Attributes:
+        lost: Set when this replica does not lead any more.
+        store: Its writes are refused from then on.
+    """
+
+    def __init__(self, store: Store, number: int) -> None:
+        self.number = number
+        self.lost = asyncio.Event()
+        self.store = store.fenced(self.check)
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+
+    def check(self, session: Session) -> None:
+        """Check within a transaction that it is the latest one.
+
+        Raises:
+            Superseded: If it is not.
+        """
+        if session.exec(select(func.max(ReplicaRow.term))).one() != self.number:
+            self._loop.call_soon_threadsafe(self.lost.set)
+            raise Superseded(_SUPERSEDED)
+
+    async def confirm(self) -> None:
+        """Check that it is the latest one before something is done that cannot be taken back.
+
+        Raises:
+            Superseded: If it is not.
+        """
+        if self.lost.is_set():
+            raise Superseded(_SUPERSEDED)
+        await self._store.read(self.check)
+
+
+Leading = Callable[[Term], AbstractAsyncContextManager[None]]
+"""Opens what only a leader does; closed when it leads no more."""
+
+
+class Replica:
+    """This hub among the replicas of its home.
+
+    Args:
+        store: Of all of them.
+        row: What the others are told.
+
+    Attributes:
+        term: Under which it leads; None while another one does.
+    """
+
+    def __init__(self, store: Store, row: ReplicaRow) -> None:
+        self._store = store
+        self._row = row
+        self._session = store.candidacy(row.instance)
+        self.term: Term | None = None
+
+    @property
+    def instance(self) -> str:
+        return self._row.instance
+
+    async def enter(self) -> None:
+        """Tell the others that it is there.
+
+        Raises:
+            ConfigError: If another one has its name, or the database is a file.
+        """
+        await asyncio.to_thread(self._session.open)
+        await self._store.write(self._see)
+
+    def _see(self, session: Session) -> None:
+        known = session.get(ReplicaRow, self._row.instance) or ReplicaRow(**self._row.model_dump())
+        known.url, known.version = self._row.url, self._row.version
+        known.started_at, known.seen_at = self._row.started_at, now()
+        session.add(known)
+
+    async def stay(self) -> NoReturn:
+        """Tell the others every second that it is there, until cancelled."""
+        while True:
+            await asyncio.sleep(limits.REPLICA_SEEN_S)
+            try:
+                await self._store.write(self._see)
+            except StorageError as error:
+                _log.error("the other replicas are not told that this one is there: %s", error)
+
+    async def lead(self, leading: Leading) -> NoReturn:
+        """Open what only a leader does whenever the lead is gained, until cancelled."""
+        session = self._session
+        try:
+            while True:
+                try:
+                    gained = await asyncio.to_thread(session.gain)
+                    term = Term(self._store, await self._store.write(self._raise)) if gained else None
+                except (ConfigError, DatabaseError, StorageError) as error:
+                    _log.warning("the lead cannot be asked for: %.300s", error)
+                    term = None
+                    await asyncio.to_thread(session.close)
+                if term is not None:
+                    self.term = term
+                    _log.info("%s leads, in term %d", self.instance, term.number)
+                    try:
+                        await _hold(term, leading, session.keep)
+                    finally:
+                        self.term = None
+                        _log.info("%s leads no more", self.instance)
+                    await asyncio.to_thread(session.close)
+                await asyncio.sleep(limits.LEAD_BEAT_S)
+        finally:
+            # So that the next one need not wait.
+            await asyncio.shield(asyncio.to_thread(session.close))
+
+    def _raise(self, session: Session) -> int:
+        self._see(session)
+        session.flush()
+        own = session.get_one(ReplicaRow, self._row.instance)
+        own.term = session.exec(select(func.max(ReplicaRow.term))).one() + 1
+        own.leads_since = now()
+        return own.term
+
+
+async def _hold(term: Term, leading: Leading, keep: Callable[[], None]) -> None:
+    """Lead until the term is lost, or this is cancelled."""
+
+    async def open_and_stay() -> None:
+        async with leading(term):
+            await term.lost.wait()
+
+    async def beat() -> None:
+        try:
+            while True:
+                async with asyncio.timeout(limits.LEAD_SILENT_MS / 1000):
+                    await asyncio.to_thread(keep)
+                await asyncio.sleep(limits.LEAD_BEAT_S)
+        except (DatabaseError, TimeoutError) as error:
+            _log.warning("the lead is lost: %.300s", error)
+            term.lost.set()
+
+    async with open_tasks(contained=True) as tasks:
+        tasks.create_task(beat(), name="lead: keep")
+        opened = tasks.create_task(open_and_stay(), name="lead: parts")
+        lost = tasks.create_task(term.lost.wait(), name="lead: lost")
+        await asyncio.wait((opened, lost), return_when=asyncio.FIRST_COMPLETED)
+
+
+def replicas(session: Session) -> list[tuple[ReplicaRow, bool]]:
+    """Return all replicas, the leader first, each with whether its process has a session."""
+    rows = session.exec(select(ReplicaRow).order_by(col(ReplicaRow.term).desc())).all()
+    there = set(session.connection().exec_driver_sql(_THERE).scalars())
+    return [(row, row.instance in there) for row in rows]

@@ -1,0 +1,229 @@
+"""What only one hub of a home does: the live home, Home Assistant, chat over the bus, tidying."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from starlette.routing import BaseRoute
+
+from agent_core.gateway.opening import LiveGateway
+from chat.operations import Operations, Resource
+from chat.tasks import open_tasks, supervise
+from contracts.answers.system import McpServers
+from contracts.errors import FileProblem, LinkError, StorageError
+from hub_agent.bus.bus_chat import open_bus_chat
+from hub_agent.bus.bus_login import link_settings
+from hub_agent.bus.connection import Bus
+from hub_agent.bus.home_link import HomeLink, HomeTopics, open_home_link, purge_home
+from hub_agent.bus.wake_words import open_wake_words
+from hub_agent.calls.audit import AuditTrail
+from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.own_skills import HubSkill, OwnSkills
+from hub_agent.chat.history import Histories
+from hub_agent.chat.opening import AgentParts
+from hub_agent.prompt import Asked, Contribution, PromptPart
+from hub_agent.settings import HubSettings
+from hub_home_assistant.outward import open_outward
+from hub_home_assistant.outward.operations import Exposing
+from hub_home_assistant.outward.operations import home_assistant as home_assistant_operations
+from hub_live.notifications import announce_ends, announce_missing_values
+from hub_registry.access.bearer import Bearer
+from hub_registry.registry import Registry
+from hub_registry.storage.tables import now
+from hub_server import limits
+from hub_server.live import PROMPT_PARTS, Live, live_operations, open_live
+from hub_server.mcp.clients import McpClients, mcp_servers
+
+_log = logging.getLogger(__name__)
+
+_RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
+    *live_operations,
+    home_assistant_operations,
+    mcp_servers,
+)
+
+
+@dataclass(frozen=True)
+class LeadingParts:
+    """What is open while this hub leads."""
+
+    live: Live
+    home: HomeLink | None
+    servers: McpClients
+    services: tuple[Any, ...]
+
+
+class NotLeading(LinkError):
+    """Another replica leads, and what was asked for is done there."""
+
+
+class Leader:
+    """What only one hub of a home does, where this is the one.
+
+    Attributes:
+        parts: None while another replica leads.
+        push_words: Writes notifications for browsers; None for plain ones.
+    """
+
+    def __init__(self, operations: Operations[Bearer]) -> None:
+        self.parts: LeadingParts | None = None
+        self.push_words: Any = None
+        self._operations = operations
+
+    @property
+    def live(self) -> Live:
+        """The live home.
+
+        Raises:
+            NotLeading: If another replica leads.
+        """
+        if self.parts is None:
+            raise NotLeading("another replica of the hub leads", hint="Try again in a moment.")
+        return self.parts.live
+
+    def servers(self) -> McpServers:
+        """Return the MCP servers that are used here."""
+        return McpServers(servers=[], problem="") if self.parts is None else self.parts.servers.state()
+
+    @property
+    def home(self) -> HomeLink | None:
+        return self.parts.home if self.parts is not None else None
+
+    def problems(self) -> list[FileProblem]:
+        return self.parts.live.problems() if self.parts is not None else []
+
+    def routes(self) -> list[BaseRoute]:
+        """Make the HTTP routes, whether it leads or not."""
+        services = self.parts.services if self.parts is not None else (None,) * len(_RESOURCES)
+        found = zip(_RESOURCES, services, strict=True)
+        return [route for resource, service in found for route in self._operations.mount(resource, service)]
+
+    @property
+    def contributions(self) -> Mapping[str, Contribution]:
+        """What the live home adds to prompts."""
+        return {name: partial(self._contribute, name) for name in PROMPT_PARTS}
+
+    async def _contribute(self, name: str, asked: Asked) -> PromptPart | None:
+        return await self.live.contributions[name](asked) if self.parts is not None else None
+
+    def use_push_words(self, words: Any) -> None:
+        """Have notifications for browsers written by this, now and whenever it leads."""
+        self.push_words = words
+        if self.parts is not None:
+            self.parts.live.push.words = words
+
+    def close(self) -> None:
+        """End the streams of events."""
+        if self.parts is not None:
+            self.parts.live.events.close()
+
+    def put(self, parts: LeadingParts | None) -> None:
+        """Serve these parts, or none any more."""
+        self.parts = parts
+        services = parts.services if parts is not None else (None,) * len(_RESOURCES)
+        for resource, service in zip(_RESOURCES, services, strict=True):
+            self._operations.put(resource, service)
+        if parts is not None and self.push_words is not None:
+            parts.live.push.words = self.push_words
+
+
+@asynccontextmanager
+async def open_leading(
+    settings: HubSettings,
+    registry: Registry,
+    leader: Leader,
+    *,
+    bus: Bus,
+    manager: DeviceManager,
+    gateway: LiveGateway,
+    histories: Histories,
+    agent: AgentParts,
+    own: OwnSkills,
+    skills: tuple[HubSkill, ...],
+    trail: AuditTrail,
+    announce: Callable[[], Awaitable[None]] | None,
+    version: str,
+) -> AsyncIterator[None]:
+    """Do what only one hub of a home does, for as long as the context is open.
+
+    Args:
+        registry: Of a replica, with a store that refuses writes when another one leads.
+        leader: Gets the parts.
+        manager: Of a replica, one that calls nothing when another one leads.
+        skills: The hub's own that need none of the parts.
+        announce: Tells the network of the hub, until cancelled.
+    """
+    async with AsyncExitStack() as stack:
+        topics = HomeTopics(registry.store)
+        home = None
+        if settings.home_link is not None:
+            opened = open_home_link(
+                settings.home_link, topics, instance=settings.instance, bus=link_settings(settings, registry)
+            )
+            home = await stack.enter_async_context(opened)
+        bus.service.purgers = (partial(purge_home, topics, home),)
+        tasks = await stack.enter_async_context(open_tasks(contained=True))
+        live = await stack.enter_async_context(
+            open_live(
+                settings,
+                registry,
+                bus=bus,
+                home=home,
+                manager=manager,
+                gateway=gateway,
+                histories=histories,
+                tasks=tasks,
+            )
+        )
+        servers = McpClients(settings.home, own, tasks)
+        supervise(tasks, servers.run, name="MCP servers")
+        stack.callback(registry.authority.on_revoked(live.push.end_revoked))
+        await stack.enter_async_context(own.offering((*live.skills, *skills)))
+        stack.callback(live.home_assistant.on_offered(own.refresh))
+        supervise(tasks, partial(_keep_tidy, registry, trail, agent, live), name="old records")
+        stack.callback(registry.people.on_removed(live.forget_person))
+        await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, bus, trail))
+        await stack.enter_async_context(open_wake_words(registry.directory, bus))
+        outward = await stack.enter_async_context(
+            open_outward(
+                settings,
+                registry,
+                bus,
+                home,
+                manager=manager,
+                ask=agent.assistant.ask,
+                feed=live.feed,
+                events=live.events,
+                version=version,
+            )
+        )
+        if announce is not None:
+            supervise(tasks, announce, name="announcement")
+        leader.put(
+            LeadingParts(
+                live, home, servers, (*live.services, Exposing(outward, registry.directory), servers)
+            )
+        )
+        try:
+            yield
+        finally:
+            leader.put(None)
+
+
+async def _keep_tidy(registry: Registry, trail: AuditTrail, agent: AgentParts, live: Live) -> None:
+    """Delete records that have outlived their use, and announce what is wrong soon, until cancelled."""
+    while True:
+        try:
+            await registry.authority.forget_expired()
+            await agent.record.forget_cancelled()
+            await agent.traces.trim()
+            await trail.trim()
+            await announce_ends(registry.authority, live.events, at=now())
+            await announce_missing_values(live.without_values(), live.events)
+        except StorageError as error:
+            _log.error("old records are deleted later: %s", error)
+        await asyncio.sleep(limits.TIDY_S)
