@@ -265,6 +265,8 @@ LEAST_INTERVAL_S: Final = 1.0
 MAX_INTERVAL_S: Final = 366 * 86_400.0
 CLOCK_LOOK_S: Final = 30.0
 """A clock that is set moves a time of day by at most so much."""
+OFFLINE_AGAIN_S: Final = 2.0
+"""After this, then twice it and so on, what runs at intervals and found a device offline is run again."""
 CLOCK_SET_BACK: Final = timedelta(hours=1)
 """By more than this a clock is set back that was wrong altogether."""
 MOST_TRIGGERS: Final = 64

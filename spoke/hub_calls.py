@@ -26,6 +26,7 @@ class HubCalls:
         self._known: Callable[[], Enrolment] | None = None
         self._key: KeyPair | None = None
         self._met: Hub | None = None
+        self._meeting = asyncio.Lock()
 
     def connect(self, known: Callable[[], Enrolment], key: KeyPair) -> None:
         """Call from now on.
@@ -62,11 +63,12 @@ class HubCalls:
             raise CallError(ErrorCode.OFFLINE, "the hub is not known yet", hint="Call it after the set-up.")
         known = self._known()
         try:
-            if self._met is None or self._met.http.url != known.hub_url:
-                self.close()
-                self._met = await find_hub(known, key=self._key)
-                self._met.http.keep()
-            hub = self._met.http
+            async with self._meeting:
+                if self._met is None or self._met.http.url != known.hub_url:
+                    self.close()
+                    self._met = await find_hub(known, key=self._key)
+                    self._met.http.keep()
+                hub = self._met.http
         except StrawberryError as error:
             self.close()
             raise CallError(ErrorCode.OFFLINE, error.message, hint=error.hint) from None

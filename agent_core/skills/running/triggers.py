@@ -12,7 +12,7 @@ from typing import Any
 from agent_core import limits
 from agent_core.skills.loading.loader import LoadedMethod, LoadedSkill
 from agent_core.skills.skill import SkillSink, Trigger, TriggerKind
-from contracts.errors import CallError
+from contracts.errors import CallError, ErrorCode
 from contracts.rates import TokenBucket
 from contracts.wire import Json
 
@@ -138,10 +138,16 @@ class RunningTriggers:
 
     async def _every(self, trigger: Trigger, method: LoadedMethod) -> None:
         loop = asyncio.get_running_loop()
+        again_s = limits.OFFLINE_AGAIN_S
         while True:
             began = loop.time()
-            await self._run(method)
-            await asyncio.sleep(max(0.0, began + trigger.interval_s - loop.time()))
+            pause_s = trigger.interval_s
+            if await self._run(method) is ErrorCode.OFFLINE:
+                # At a start the device that it calls may be there in a moment.
+                pause_s, again_s = min(pause_s, again_s), again_s * 2
+            else:
+                again_s = limits.OFFLINE_AGAIN_S
+            await asyncio.sleep(max(0.0, began + pause_s - loop.time()))
 
     async def _at(self, trigger: Trigger, method: LoadedMethod) -> None:
         moment = None
@@ -175,15 +181,17 @@ class RunningTriggers:
                 queue.get_nowait()
             queue.put_nowait(value)
 
-    async def _run(self, method: LoadedMethod, *values: Json) -> None:
+    async def _run(self, method: LoadedMethod, *values: Json) -> ErrorCode | None:
+        """Run a method; return the code of what it failed with."""
         given = values[: len(method.contract.parameters.get("properties", {}))]
         try:
             await self._call(self._skill, method, given)
         except CallError as error:
-            if error.exception:
-                return  # it was logged with its traceback
-            code = inspect.unwrap(method.function).__code__
-            place = Path(code.co_filename).name, code.co_firstlineno
-            self._log.warning("%s, line %d: %s", *place, error)
+            if not error.exception:  # else it was logged with its traceback
+                code = inspect.unwrap(method.function).__code__
+                place = Path(code.co_filename).name, code.co_firstlineno
+                self._log.warning("%s, line %d: %s", *place, error)
+            return error.code
         except Exception:  # noqa: BLE001 - whatever it was, the method is run again at its next time
             self._log.exception("%s.%s could not be run", self._skill.name, method.contract.name)
+        return None

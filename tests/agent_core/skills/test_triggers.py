@@ -7,10 +7,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from agent_core import limits
 from agent_core.skills.loading.loader import expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.running.triggers import LocalSink, next_of
 from agent_core.skills.skill import Skill, SkillContext, attach, every, on_event, on_value, skill_method
+from contracts.errors import CallError, ErrorCode
 
 
 class GardenSkill(Skill):
@@ -109,6 +111,26 @@ async def test_what_arguments_do_not_fit_is_logged_with_its_line(local, tmp_path
         await opened.wait()
     assert "test_triggers.py, line " in caplog.text
     assert "times" in caplog.text
+
+
+async def test_what_finds_a_device_offline_is_run_again_before_its_interval(local, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "OFFLINE_AGAIN_S", 0.01)
+    done = asyncio.Event()
+    tries = []
+
+    class PumpSkill(Skill):
+        @every("1h")
+        async def _fill(self) -> None:
+            tries.append(1)
+            if len(tries) < 3:
+                raise CallError(ErrorCode.OFFLINE, "the yard is offline")
+            done.set()
+
+    skill = PumpSkill()
+    attach(skill, SkillContext(tmp_path, local))
+    async with SkillRunner([expose(skill)[0]], sink=local), asyncio.timeout(10):
+        await done.wait()
+    assert len(tries) == 3
 
 
 def test_a_time_of_day_is_that_of_the_home_also_when_the_clocks_change():
