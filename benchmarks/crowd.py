@@ -29,19 +29,19 @@ class Spoke:
     id: str
     key: KeyPair
 
-    def _online(self, seal: Seal, registrations: dict[str, bytes]) -> bytes:
+    def _online(self, seal: Seal, registrations: dict[str, bytes], seq: int) -> bytes:
         digests = {name: hashlib.sha256(payload).hexdigest() for name, payload in registrations.items()}
-        status = DeviceStatus(state="online", epoch=1_000, connection=1, seq=1, skills=digests)
+        status = DeviceStatus(state="online", epoch=1_000, connection=1, seq=seq, skills=digests)
         return seal.seal(topics.STATUS.build(device=self.id), status)
 
-    def messages(self, hub_id: str, *, with_skills: bool) -> Iterator[tuple[str, bytes]]:
-        """Sign what it sends when it comes online."""
+    def messages(self, hub_id: str, *, with_skills: bool, seq: int = 1) -> Iterator[tuple[str, bytes]]:
+        """Sign what it sends when it comes online, or with a higher `seq` when it confirms that it is."""
         seal, payloads = Seal(hub_id, self.key), {}
         for made in self._registrations() if with_skills else ():
             topic = topics.SKILL.build(device=self.id, skill=made.skill)
             payloads[made.skill] = seal.seal(topic, made)
             yield topic, payloads[made.skill]
-        yield topics.STATUS.build(device=self.id), self._online(seal, payloads)
+        yield topics.STATUS.build(device=self.id), self._online(seal, payloads, seq)
 
     def _registrations(self) -> Iterator[Registration]:
         # Every method of every spoke differs, which is the hardest case for the search.

@@ -29,6 +29,7 @@ PARTS: Final = {
     "sentences": "everyday sentences beside plain hassil",
     "database": "PostgreSQL beside SQLite",
     "registry": "a thousand spokes",
+    "large_registry": "ten thousand spokes",
     "captures": "ten thousand messages a second into a file",
     "spoke": "one headless spoke",
     "isolation": "skills in processes of their own",
