@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,3 +201,8 @@ def write_skills(directory: Path) -> Path:
     directory.mkdir()
     (directory / "journal.py").write_text(JOURNAL_SKILL)
     return directory
+
+
+def tell(*lines: object) -> None:
+    """Say what is shown where the test fails."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -62,6 +62,11 @@ class AnywhereSkill(_Journal):
     def write(self, token: str, seconds: float) -> str:
         """Write into a journal."""
         return self._run(token, seconds)
+
+    @skill_method(timeout_s=10, sentences={"en": ["sign the guest book as {token}"]})
+    def sign(self, token: str) -> str:
+        """Write into a journal."""
+        return self._run(token, 0.0)
 '''
 
 _PATIENCE_S = 180.0
@@ -148,11 +153,15 @@ class Answered:
 
 
 class Load:
-    """Keeps so many calls in flight through the hub's HTTP API, on devices drawn at random."""
+    """Keeps so many calls in flight through the hub's HTTP API, on devices drawn at random.
 
-    def __init__(self, *, port: int, token: str, devices: Sequence[str], seed: int) -> None:
+    Args:
+        ports: Of the hub, or of all its replicas.
+    """
+
+    def __init__(self, *, ports: Sequence[int], token: str, devices: Sequence[str], seed: int) -> None:
         self.answered: list[Answered] = []
-        self._port = port
+        self._ports = ports
         self._token = token
         self.devices = devices
         self._chance = random.Random(seed)
@@ -196,7 +205,7 @@ class Load:
 
     async def _ask(self, body: Mapping[str, Any]) -> tuple[str, str]:
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._chance.choice(self._ports))
         except OSError as error:
             return NOT_HEARD, str(error)
         payload = json.dumps(body).encode()
@@ -231,12 +240,14 @@ def read_journals(homes: Iterable[Path]) -> Counter[str]:
     return lines
 
 
-def judge(answered: Sequence[Answered], journal: Mapping[str, int]) -> list[str]:
+def judge(
+    answered: Sequence[Answered], journal: Mapping[str, int], meanings: Mapping[str, Ran] = MEANING
+) -> list[str]:
     """Hold every answer against what really ran; give what is not true."""
     faults = []
     for call in answered:
         begun, done = journal.get(f"begun {call.token}", 0), journal.get(f"done {call.token}", 0)
-        meaning = MEANING.get(call.code)
+        meaning = meanings.get(call.code)
         if meaning is None:
             faults.append(f"not an honest answer: {call}")
             continue

@@ -21,6 +21,7 @@ from tests.chaos.household import (
     Victim,
     add_spokes,
     eventually,
+    tell,
     write_skills,
 )
 from tests.chaos.load import KINDS, LOOK, PAUSE_S, Kind, Load, judge, read_journals
@@ -71,9 +72,9 @@ async def test_every_call_under_random_kills_is_answered_honestly_and_none_runs_
 ) -> None:
     blows = draw(SEED, seconds=SECONDS, spokes=list(household.spokes))
     again = f"STRAWBERRY_CHAOS_SEED={SEED} STRAWBERRY_CHAOS_SECONDS={SECONDS:g} strikes again:"
-    _tell(again, *blows)
+    tell(again, *blows)
     load = Load(
-        port=household.house.http_port,
+        ports=[household.house.http_port],
         token=Home(household.house.home).token_file.read_text().strip(),
         devices=list(household.spokes),
         seed=SEED,
@@ -88,7 +89,7 @@ async def test_every_call_under_random_kills_is_answered_honestly_and_none_runs_
         await household.suffer(blows)
         load.stop()
 
-    _tell(Counter(f"{call.kind.skill}.{call.kind.method} {call.code}" for call in load.answered))
+    tell(Counter(f"{call.kind.skill}.{call.kind.method} {call.code}" for call in load.answered))
     await household.all_online()
     await all_answer(load)
     await call_each(load)
@@ -96,7 +97,7 @@ async def test_every_call_under_random_kills_is_answered_honestly_and_none_runs_
     assert judge(load.answered, journal) == []
     assert household.unexplained(load.answered) == []
     assert household.tracebacks() == []
-    _tell(*(f"{name} before and after: {before[name]}, {now}" for name, now in household.look().items()))
+    tell(*(f"{name} before and after: {before[name]}, {now}" for name, now in household.look().items()))
     await eventually(lambda: household.growth(before), what="every process to be as small as it was")
 
 
@@ -121,8 +122,3 @@ async def until_answered(load: Load, device: str, kind: Kind) -> None:
         assert time.monotonic() < deadline, str(answered)
         await asyncio.sleep(PAUSE_S)
     load.answered.append(answered)
-
-
-def _tell(*lines: object) -> None:
-    """Say what is shown where the test fails."""
-    sys.stdout.writelines(f"{line}\n" for line in lines)

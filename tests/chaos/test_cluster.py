@@ -1,0 +1,84 @@
+"""A cluster under load while one process after the other is killed: nothing is done twice, lost, or hangs."""
+
+import asyncio
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests import postgresql
+from tests.chaos.cluster import MEANINGS, Cluster, Replicated
+from tests.chaos.household import add_spokes, eventually, tell, write_skills
+from tests.chaos.load import Load, judge, read_journals
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
+from tests.ports import free_port
+from tests.requirements import require
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot freeze a process"),
+]
+
+SECONDS = float(os.environ.get("STRAWBERRY_CHAOS_SECONDS", "5"))
+SEED = int(os.environ.get("STRAWBERRY_CHAOS_SEED", random.SystemRandom().randrange(2**32)))
+REPLICAS = 3
+SPOKES = 4
+IN_FLIGHT = 8
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, sandbox_files: Path) -> Iterator[Cluster]:
+    """Three replicas with four spokes on PostgreSQL and Mosquitto."""
+    require(postgresql.programs() is not None, postgresql.HINT)
+    require(find_mosquitto() is not None, HINT)
+    (tmp_path / "broker").mkdir()
+    with ExitStack() as stack:
+        server = stack.enter_context(postgresql.Server(port=free_port()))
+        broker = stack.enter_context(Mosquitto(tmp_path / "broker"))
+        house = Replicated(tmp_path / "house", sandbox=sandbox_files, broker_url=broker.url, debug=False)
+        house.database_url = server.create("home")
+        stack.enter_context(house)
+        house.start_replica("a")
+        spokes = add_spokes(house, SPOKES, skills=write_skills(tmp_path / "skills"))
+        for name in "bc"[: REPLICAS - 1]:
+            house.start_replica(name)
+        yield Cluster(house, server, {}, spokes, random.Random(SEED), freeze_s=60.0 if SECONDS > 120 else 4.0)
+
+
+async def test_nothing_is_done_twice_lost_or_hangs_while_one_process_after_the_other_is_killed(
+    cluster: Cluster,
+) -> None:
+    tell(f"STRAWBERRY_CHAOS_SEED={SEED} STRAWBERRY_CHAOS_SECONDS={SECONDS:g} strikes likewise")
+    load = Load(
+        ports=list(cluster.replicas.values()), token=cluster.token, devices=list(cluster.spokes), seed=SEED
+    )
+    await cluster.all_ready()
+    await eventually(cluster.missing_spokes, what="every spoke to be online")
+    for name in cluster.replicas:
+        answered = await cluster.sign(name)
+        assert answered.code == "result", answered
+    over = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(load.run(IN_FLIGHT), name="calls")
+        tasks.create_task(cluster.chat(over), name="chats")
+        revoking = tasks.create_task(cluster.revoke(), name="revocations")
+        await cluster.suffer(SECONDS)
+        revoking.cancel()
+        load.stop()
+        over.set()
+    await cluster.all_ready()
+
+    tell(*cluster.blows, *cluster.times.lines())
+    tell(
+        Counter(
+            f"{call.kind.skill}.{call.kind.method} {call.code}" for call in (*load.answered, *cluster.signed)
+        )
+    )
+    journal = read_journals(cluster.spokes.values())
+    assert judge([*load.answered, *cluster.signed], journal, MEANINGS) == []
+    assert await cluster.unrecorded() == []
