@@ -67,11 +67,13 @@ class Leader:
     Attributes:
         parts: None while another replica leads.
         push_words: Writes notifications for browsers; None for plain ones.
+        remote_part: Returns parts of prompts while another replica leads.
     """
 
     def __init__(self, operations: Operations[Bearer]) -> None:
         self.parts: LeadingParts | None = None
         self.push_words: Any = None
+        self.remote_part: Callable[[str, Asked], Awaitable[PromptPart | None]] | None = None
         self._operations = operations
 
     @property
@@ -108,7 +110,9 @@ class Leader:
         return {name: partial(self._contribute, name) for name in PROMPT_PARTS}
 
     async def _contribute(self, name: str, asked: Asked) -> PromptPart | None:
-        return await self.live.contributions[name](asked) if self.parts is not None else None
+        if self.parts is None:
+            return await self.remote_part(name, asked) if self.remote_part is not None else None
+        return await self.live.contributions[name](asked)
 
     def use_push_words(self, words: Any) -> None:
         """Have notifications for browsers written by this, now and whenever it leads."""

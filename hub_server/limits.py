@@ -75,3 +75,14 @@ TRACES_END_S: Final = 3.0
 
 SENTENCES_AFTER_S: Final = 5.0
 """After the start, when the household's language is loaded: it takes a second of the processor and 10 MB."""
+
+# Replicas.
+
+REPLICA_CONNECT_S: Final = 2.0
+REPLICA_LOOK_S: Final = 1.0
+"""How often a request that another replica answers looks whether that one still runs."""
+LEADER_WAIT_S: Final = 6.0
+"""A request waits for a leader: another one leads after at most five seconds."""
+LEADER_LOOK_S: Final = 0.2
+REPLICA_GONE_LOOKS: Final = 5
+REMOTE_SKILLS_S: Final = 15.0

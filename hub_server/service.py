@@ -200,6 +200,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, agent.running, connections)))
         stack.callback(registry.people.on_removed(partial(_forget_person, agent)))
+        skills = (agent.skill, HelpSkill(Sentences(registry, agent.prompter.household)))
         leading = partial(
             open_leading,
             leader=leader,
@@ -208,12 +209,14 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             histories=histories,
             agent=agent,
             own=own,
-            skills=(agent.skill, HelpSkill(Sentences(registry, agent.prompter.household))),
+            skills=skills,
             trail=trail,
             announce=_announcement(registry, lan, settings.http.base_path),
             version=_version(),
         )
-        if not settings.is_replica:
+        if settings.is_replica:
+            await stack.enter_async_context(own.offering(skills))
+        else:
             await stack.enter_async_context(leading(settings, registry, manager=manager))
         tasks.create_task(_warm(registry.search, settings.household.language), name="everyday sentences")
         wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, agent.assistant.ask))
@@ -287,6 +290,12 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     url=registry.settings.url or url,
                     bus=bus,
                     manager=manager,
+                    own=own,
+                    record=agent.record,
+                    leader=leader,
+                    gate=gate,
+                    operations=operations,
+                    app=app,
                     version=_version(),
                 )
             )

@@ -3,8 +3,16 @@
 import inspect
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -40,6 +48,7 @@ class Asker(Protocol):
 
 
 AskerT = TypeVar("AskerT", bound=Asker)
+AskerIn = TypeVar("AskerIn", bound=Asker, contravariant=True)
 
 
 class Door(Protocol[AskerT]):
@@ -64,17 +73,59 @@ Admit = Callable[[Needs, str], Awaitable[AskerT]]
 """Returns who asks in this process, whose rights suffice for what is named; see `Door.admit`."""
 
 
+class Elsewhere(Protocol[AskerIn]):
+    """Knows what another process of the same program does, and passes that on."""
+
+    def passes(self, operation: Operation[Any, Any]) -> bool:
+        """Return whether an operation is passed on whatever its arguments are."""
+        ...
+
+    async def place(
+        self,
+        operation: Operation[Any, Any],
+        asking: AskerIn,
+        given: Mapping[str, Any],
+        request: Request | None = None,
+    ) -> Any:
+        """Return where an operation is done; None for here.
+
+        Raises:
+            LinkError: If nobody does it right now.
+        """
+        ...
+
+    async def forward(self, place: Any, request: Request, asking: AskerIn) -> Response:
+        """Return what is answered to a request there."""
+        ...
+
+    async def call(
+        self, place: Any, operation: Operation[Any, Any], asking: AskerIn, given: Mapping[str, Any]
+    ) -> Any:
+        """Call an operation there."""
+        ...
+
+    def follow(
+        self, place: Any, stream: Stream[Any, Any], asking: AskerIn, given: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+        """Open a stream there."""
+        ...
+
+
 class Operations(Generic[AskerT]):
     """The operations of a program, each with the service that it works on.
 
     Args:
         connections: The clients that wait.
+
+    Attributes:
+        elsewhere: Other processes of the same program, where there are some.
     """
 
     def __init__(self, door: Door[AskerT], connections: Connections) -> None:
         self._door = door
         self._connections = connections
         self._services: dict[str, Any] = {}
+        self.elsewhere: Elsewhere[AskerT] | None = None
 
     def put(self, resource: Resource[Service, AskerT], service: Service | None) -> None:
         """Have a resource that is mounted work on another service, or on none."""
@@ -111,9 +162,15 @@ class Operations(Generic[AskerT]):
         Raises:
             StrawberryError: As the operation raises it, or because of a right or a limit.
         """
-        asking = await admit(operation.needs, operation.label)
-        service = self._service(operation)
+        asking = await admit(self._needs(operation), operation.label)
         arguments = _checked(operation, args, kwargs)
+        if self.elsewhere is not None:
+            place = await self.elsewhere.place(operation, asking, arguments)
+            if place is not None:
+                given = _bound(operation, args, kwargs)
+                passed: Answer = await self.elsewhere.call(place, operation, asking, given)
+                return passed
+        service = self._service(operation)
 
         async def run() -> Answer:
             with _expected(operation), self._recording(operation, asking):
@@ -129,12 +186,26 @@ class Operations(Generic[AskerT]):
         self, stream: Stream[P, Answer], admit: Admit[AskerT], /, *args: P.args, **kwargs: P.kwargs
     ) -> AsyncIterator[AsyncIterator[Answer]]:
         """Open a stream in this process; yield its answers, until the block is left. See `call`."""
-        asking = await admit(stream.needs, stream.label)
+        asking = await admit(self._needs(stream), stream.label)
+        if self.elsewhere is not None:
+            given = _checked(stream, args, kwargs)
+            if (place := await self.elsewhere.place(stream, asking, given)) is not None:
+                async with self.elsewhere.follow(
+                    place, stream, asking, _bound(stream, args, kwargs)
+                ) as passed:
+                    yield passed
+                return
         service = self._service(stream)
         with _expected(stream), self._recording(stream, asking):
             answers = await stream.function(service, asking, **_checked(stream, args, kwargs))
         async with aclosing(_answers(stream, answers)) as found:
             yield found
+
+    def _needs(self, operation: Operation[Any, Any]) -> Needs:
+        if self.elsewhere is None or not self.elsewhere.passes(operation):
+            return operation.needs
+        # The process that does it knows which passwords were typed.
+        return replace(operation.needs, password=False)
 
     def _service(self, operation: Operation[Any, Any]) -> Any:
         service = self._services[operation.resource.name]
@@ -156,7 +227,11 @@ class Operations(Generic[AskerT]):
         async def endpoint(request: Request) -> Response:
             is_on = switched is not None and _is_on(switched, request)
             operation = switched if switched is not None and is_on else declared
-            asking = await self._door.admit(request, operation.needs, operation.label)
+            asking = await self._door.admit(request, self._needs(operation), operation.label)
+            if self.elsewhere is not None:
+                place = await self.elsewhere.place(operation, asking, request.path_params, request)
+                if place is not None:
+                    return await self.elsewhere.forward(place, request, asking)
             service = self._service(operation)
             with self._recording(operation, asking):
                 if switched is not None and is_on is None:
@@ -177,11 +252,15 @@ class Operations(Generic[AskerT]):
         return endpoint
 
 
-def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call in this process: what a person typed is checked like what is sent."""
+def _bound(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     given = inspect.signature(operation.function).bind(None, None, *args, **kwargs).arguments
     _, _, *names = given
-    arguments = {name: given[name] for name in names}
+    return {name: given[name] for name in names}
+
+
+def _checked(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call in this process: what a person typed is checked like what is sent."""
+    arguments = _bound(operation, args, kwargs)
     for part, name in zip(operation.parts_in_path, operation.in_path, strict=True):
         # A route has no other names, and its path no place for them.
         if not part.endswith(":path}") and not _PART.fullmatch(str(arguments[name])):

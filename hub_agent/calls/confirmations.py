@@ -53,16 +53,23 @@ class ConfirmationNeeded(CallError):
 
 
 class ConfirmationTokens:
-    """Single-use permissions for direct calls."""
+    """Single-use permissions for direct calls.
 
-    def __init__(self, *, expires_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        issuer: Name of this process, where tokens of several are told apart.
+    """
+
+    def __init__(
+        self, *, expires_s: float, issuer: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._prefix = f"{issuer}." if issuer else ""
         self._expires_s = expires_s
         self._clock = clock
         self._issued: OrderedDict[str, tuple[Act, float]] = OrderedDict()
 
     def issue(self, act: Act) -> str:
         """Make a token for exactly this act."""
-        token = secrets.token_urlsafe(16)
+        token = self._prefix + secrets.token_urlsafe(16)
         self._issued[token] = (act, self._clock() + self._expires_s)
         if len(self._issued) > limits.CONFIRMATIONS_REMEMBERED:
             self._issued.popitem(last=False)

@@ -40,6 +40,9 @@ ForeignCall: TypeAlias = Callable[
 ]
 """Calls a method by name with its arguments, and takes what it reports on the way; raises ``CallError``."""
 
+RemoteCall: TypeAlias = Callable[[Actor, SkillCall, Origin, str | None], Coroutine[Any, Any, Json]]
+"""Calls a method in another process of this hub; raises ``CallError``."""
+
 
 @dataclass(frozen=True)
 class Asking:
@@ -198,6 +201,8 @@ class OwnSkills:
         self._runner = SkillRunner([])
         self._own: list[RegisteredSkill] = []
         self._foreign: dict[str, tuple[RegisteredSkill, ForeignCall]] = {}
+        self._remote: dict[str, RegisteredSkill] = {}
+        self._call_remote: RemoteCall | None = None
 
     @asynccontextmanager
     async def offering(self, skills: Iterable[HubSkill]) -> AsyncIterator[None]:
@@ -224,8 +229,21 @@ class OwnSkills:
             self._foreign[name] = skill, call
         self._put()
 
+    def put_remote(self, skills: Iterable[RegisteredSkill], call: "RemoteCall") -> None:
+        """Offer skills that another process of this hub runs, beside those of this one."""
+        own = {each.name for each in self.offered}
+        self._remote, self._call_remote = {each.name: each for each in skills if each.name not in own}, call
+        self._put()
+
+    @property
+    def offered(self) -> list[RegisteredSkill]:
+        """What runs in this process."""
+        return [*self._own, *(skill for skill, _ in self._foreign.values())]
+
     def _put(self) -> None:
-        self._directory.put_own([*self._own, *(skill for skill, _ in self._foreign.values())])
+        own = self.offered
+        here = {each.name for each in own}
+        self._directory.put_own([*own, *(each for each in self._remote.values() if each.name not in here)])
 
     def refresh(self) -> None:
         """Offer those that are there now."""
@@ -247,6 +265,8 @@ class OwnSkills:
         skill, method = call.target.skill, call.target.method.name
         if (foreign := self._foreign.get(skill)) is not None:
             return await foreign[1](method, call.arguments, call.on_progress)
+        if self._call_remote is not None and all(each.name != skill for each in self._own):
+            return await self._call_remote(actor, call, origin, conversation)
         user = await self._accounts.get(actor.user)
         # What the method runs in is a copy of this context.
         how = (call.confirmed, call.untrusted, call.by_sentence)

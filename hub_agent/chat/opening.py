@@ -81,7 +81,9 @@ async def open_agent(
         questions=questions,
         quotas=quotas,
         settings=settings,
-        confirmations=ConfirmationTokens(expires_s=settings.turns.confirm_s),
+        confirmations=ConfirmationTokens(
+            expires_s=settings.turns.confirm_s, issuer=settings.instance if settings.is_replica else ""
+        ),
     )
     async with open_agents(settings.home, gateway) as agents:
         assistant = Assistant(

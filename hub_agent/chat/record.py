@@ -76,13 +76,18 @@ class ConversationRecord:
         self._pushing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._cancels = TokenBuckets(burst=limits.CANCELS_AT_ONCE, per_second=0.1)
 
-    async def clean_up(self) -> None:
-        """Mark turns that an earlier process of this instance left running as cancelled."""
+    async def clean_up(self, instance: str | None = None) -> None:
+        """Mark turns that an earlier process of an instance left running as cancelled.
+
+        Args:
+            instance: By default this one; another one that is gone.
+        """
+        of = instance or self._instance
 
         def work(session: Session) -> None:
             session.exec(
                 update(TurnRow)
-                .where(col(TurnRow.instance) == self._instance, col(TurnRow.state) == "running")
+                .where(col(TurnRow.instance) == of, col(TurnRow.state) == "running")
                 .values(state="cancelled", outcome="interrupted", ended_at=now())
             )
 

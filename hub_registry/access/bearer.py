@@ -149,6 +149,9 @@ class Gate:
         may_confirm: Whether a person confirms calls through a token.
         per_minute: Requests of one device or token in the long run, of which half may come at once; a person
             may make four times as many with all tokens.
+
+    Attributes:
+        passed_on: Returns the bearer for whom another replica of the hub asks; None where there is none.
     """
 
     def __init__(
@@ -165,6 +168,7 @@ class Gate:
         self._trail = trail
         self._may_confirm = may_confirm
         self._proofs = ProofCheck()
+        self.passed_on: Callable[[Request, str], Awaitable[Bearer]] | None = None
         burst, per_second = per_minute / 2, per_minute / 60
         self._holders = TokenBuckets(burst=burst, per_second=per_second, most=limits.MOST_HOLDERS)
         # A person whose program floods the hub goes on in the browser, and gains nothing by a hundred tokens.
@@ -184,6 +188,8 @@ class Gate:
             TooManyRequests: If there were too many by it in a short time.
         """
         scheme, token, is_of_browser = _credentials(request)
+        if scheme == "replica" and self.passed_on is not None:
+            return await self.passed_on(request, token)
         if scheme not in ("bearer", "dpop") or not token:
             raise Unauthorized("the request carries no token", hint="Send 'Authorization: Bearer TOKEN'.")
         claims = self._authority.check(token)

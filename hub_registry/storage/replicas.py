@@ -6,7 +6,7 @@ is refused in its own transaction, so that a leader that was stopped and goes on
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NoReturn
 
@@ -14,7 +14,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlmodel import Session, col, func, select
 
 from chat.tasks import open_tasks
-from contracts.errors import ConfigError, StorageError, Superseded
+from contracts.errors import ConfigError, StorageError, StrawberryError, Superseded
 from hub_registry import limits
 from hub_registry.storage.postgresql import NAME_LOCK
 from hub_registry.storage.store import Store
@@ -107,14 +107,15 @@ class Replica:
         known.started_at, known.seen_at = self._row.started_at, now()
         session.add(known)
 
-    async def stay(self) -> NoReturn:
+    async def stay(self, *, also: Callable[[], Awaitable[None]]) -> NoReturn:
         """Tell the others every second that it is there, until cancelled."""
         while True:
             await asyncio.sleep(limits.REPLICA_SEEN_S)
             try:
                 await self._store.write(self._see)
-            except StorageError as error:
-                _log.error("the other replicas are not told that this one is there: %s", error)
+                await also()
+            except StrawberryError as error:
+                _log.warning("the other replicas are looked for later: %s", error)
 
     async def lead(self, leading: Leading) -> NoReturn:
         """Open what only a leader does whenever the lead is gained, until cancelled."""

@@ -4,15 +4,31 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from chat.operations import Operations
 from chat.tasks import open_tasks
 from hub_agent.bus.connection import Bus
 from hub_agent.calls.device_manager import DeviceManager
+from hub_agent.calls.own_skills import OwnSkills
+from hub_agent.chat.record import ConversationRecord
 from hub_agent.settings import MAIN, HubSettings
+from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
 from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.tables import ReplicaRow, now
+from hub_server.leading import Leader
+from hub_server.replicas.live import RemoteLive
+from hub_server.replicas.passing import Passing
+from hub_server.replicas.routing import Routing
 
 Opening = Callable[..., AbstractAsyncContextManager[None]]
+
+_JOINING = ("/api/devices/enrol", "/api/devices/join", "/api/devices/join/poll")
+"""What devices ask without a token: codes and logins of the broker are the leader's."""
 
 
 @asynccontextmanager
@@ -24,22 +40,33 @@ async def open_replica(
     url: str,
     bus: Bus,
     manager: DeviceManager,
+    own: OwnSkills,
+    record: ConversationRecord,
+    leader: Leader,
+    gate: Gate,
+    operations: Operations[Bearer],
+    app: Starlette,
     version: str,
-) -> AsyncIterator[Replica]:
+) -> AsyncIterator[None]:
     """Be one of the replicas for as long as the context is open; the lead is given away first.
 
     Args:
         opening: See `hub_server.leading.open_leading`.
         url: Where the other replicas reach it.
+        app: Gets the routes that replicas use.
+
+    Raises:
+        ConfigError: If another replica has its name, or the database is a file.
     """
     row = ReplicaRow(
-        instance=settings.instance,
-        url=url,
-        version=version,
-        started_at=now(),
-        seen_at=now(),
+        instance=settings.instance, url=url, version=version, started_at=now(), seen_at=now(), term=0
     )
     replica = Replica(registry.store, row)
+    passing = Passing(
+        registry, gate, instance=settings.instance, is_there=lambda name: routing.is_there(name)
+    )
+    routing = Routing(replica, leader, registry.store, record, passing)
+    live = RemoteLive(registry, leader, own, routing, passing)
     # What belongs to the home has the same name whichever replica leads.
     of_home = settings.model_copy(update={"instance": MAIN})
 
@@ -52,8 +79,34 @@ async def open_replica(
         ):
             yield
 
+    async def look() -> None:
+        await routing.look()
+        await live.follow()
+
     await replica.enter()
-    async with open_tasks() as tasks:
-        tasks.create_task(replica.stay(), name="replica: seen")
-        tasks.create_task(replica.lead(leading), name="replica: lead")
-        yield replica
+    gate.passed_on, operations.elsewhere, leader.remote_part = passing.bearer, routing, live.part
+    app.router.routes[:0] = [*live.routes(), *_joining(app, routing, passing)]
+    try:
+        async with open_tasks() as tasks:
+            tasks.create_task(replica.stay(also=look), name="replica: seen")
+            tasks.create_task(replica.lead(leading), name="replica: lead")
+            yield
+    finally:
+        gate.passed_on, operations.elsewhere = None, None
+        await passing.close()
+
+
+def _joining(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
+    """Return routes that pass on to the leader what devices ask to join."""
+
+    def passed(route: Route) -> Route:
+        async def endpoint(request: Request) -> Response:
+            if (row := routing.leading_row()) is not None:
+                return await passing.forward(row, request, None)
+            found: Response = await route.endpoint(request)
+            return found
+
+        return Route(route.path, endpoint, methods=["POST"])
+
+    found = (each for each in app.router.routes if isinstance(each, Route) and each.path in _JOINING)
+    return [passed(each) for each in found if each.methods and "POST" in each.methods]

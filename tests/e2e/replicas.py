@@ -31,10 +31,13 @@ class Replicas(House):
                 f"r{hashlib.sha256(str(self.directory).encode()).hexdigest()[:20]}"
             )
             (home / "hub").mkdir(parents=True, exist_ok=True, mode=0o700)
-            with (home / "strawberry.toml").open("a") as settings:
-                settings.write(f'\n[database]\nurl = "{database}"\n')
             if home != self.home:
+                shutil.copy(self.home / "strawberry.toml", home / "strawberry.toml")
+                (home / "sandbox").symlink_to((self.home / "sandbox").resolve(), target_is_directory=True)
                 shutil.copy(self.home / "hub" / "key.pem", home / "hub" / "key.pem")
+            else:
+                with (home / "strawberry.toml").open("a") as settings:
+                    settings.write(f'\n[database]\nurl = "{database}"\n')
         address = ("--broker", self.broker_url, "--trust-broker", "--http-port", str(self.ports[name]))
         self.start(name, "hub", *address, "--replica", name, *self._debug, home=home)
         wait_for(lambda: "Ready" in self.log(name) or self.ended(name), what=f"the replica {name}")

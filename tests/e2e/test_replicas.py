@@ -4,13 +4,18 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
+from contracts.errors import StrawberryError
+from deploy.cli.client.http import NeedsConfirmation
 from tests import postgresql
 from tests.e2e.house import wait_for
 from tests.e2e.replicas import Replicas
 from tests.journal import JOURNAL_BEGINNING
+from tests.model_server import Says, ScriptedModel, SeenRequest, calls
 from tests.mosquitto import Mosquitto
 from tests.requirements import require
 
@@ -23,31 +28,47 @@ PEN = (
     def sense(self, level: float) -> None:
         """Publish a value."""
         self.state("level", level)
+
+    @skill_method(confirm=True)
+    def sign(self, text: str) -> str:
+        """Write a line that counts."""
+        _write(text)
+        return text
+
+    @skill_method(read_only=True)
+    def wait(self, text: str) -> str:
+        """Wait until told to stop."""
+        _write(f"{text} begun")
+        while not self.cancelled:
+            time.sleep(0.02)
+        _write(f"{text} stopped")
+        return text
 '''
 )
 
 
 @pytest.fixture
-def house(tmp_path: Path, sandbox_files: Path) -> Iterator[Replicas]:
+def house(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> Iterator[Replicas]:
     require(postgresql.programs() is not None, postgresql.HINT)
     (tmp_path / "broker").mkdir()
     with (
         Mosquitto(tmp_path / "broker") as broker,
         Replicas(tmp_path / "house", sandbox=sandbox_files, broker_url=broker.url) as house,
     ):
+        house.use_model(model.base_url)
         house.start_replica("a")
         house.add_spoke("Pen", {"pen.py": PEN})
         house.start_replica("b")
         yield house
 
 
-def watch(house: Replicas) -> None:
+def watch(house: Replicas, *, through: str = "a") -> None:
     """Have a watcher write a line each time that the value of the spoke is high."""
     step = {"call": "devices.pen.JournalSkill.write", "arguments": {"text": "full"}}
     topics = {"level": "devices/pen/state/JournalSkill/level"}
     wanted = {"name": "tank", "predicate": "level > 95", "topics": topics, "then": [step]}
-    made = house.ask("/api/watchers", wanted)
-    house.ask("/api/watchers/tank/approve", {"digest": made["digest"]})
+    made = house.at(through, "/api/watchers", wanted)
+    house.at(through, "/api/watchers/tank/approve", {"digest": made["digest"]})
 
 
 def sense(house: Replicas, name: str, level: float) -> None:
@@ -83,3 +104,76 @@ def test_a_watcher_acts_once_though_its_leader_is_killed_or_stopped(house: Repli
         return len(journal.read_text().splitlines()) > 1
 
     wait_for(has_acted_again, what="the watcher again")
+
+
+def acts(seen: SeenRequest) -> Says:
+    """A model that does with the pen what it is told: ``wait x`` or ``sign x``."""
+    if seen.results:
+        return Says(text="It is done.")
+    method, text = seen.said("user")[-1].split()[-2:]
+    return calls("python_exec", code=f"devices.pen.JournalSkill.{method}({text!r})")
+
+
+class Asked(Thread):
+    """A message through one replica, whose events are gathered until its end."""
+
+    def __init__(self, house: Replicas, name: str, message: str, turn: str) -> None:
+        super().__init__(daemon=True)
+        self.stream = house.of(name).turn(message, conversation=turn, turn=turn, can_confirm=True)
+        self.events: list[dict[str, Any]] = []
+        self.broken = ""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for event in self.stream:
+                self.events.append(event)
+        except StrawberryError as error:
+            self.broken = error.message
+
+    def seen(self, kind: str) -> dict[str, Any] | None:
+        return next((each for each in self.events if each.get("kind") == kind), None)
+
+
+def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_its_own(
+    house: Replicas, model: ScriptedModel
+) -> None:
+    model.script = acts
+    journal = house.directory / "pen" / "skills" / "journal.txt"
+    # What lives with the leader, through the other one.
+    watch(house, through="b")
+    assert [each["name"] for each in house.at("b", "/api/watchers")] == ["tank"]
+
+    first = Asked(house, "b", "wait first", "t1")
+    wait_for(lambda: journal.exists() and "first begun" in journal.read_text(), what="the call")
+    assert house.at("a", "/api/turns/t1/cancel", {}) == {"state": "cancelled"}
+    first.join(10)
+    wait_for(lambda: "first stopped" in journal.read_text(), what="the call to stop")
+
+    second = Asked(house, "b", "sign second", "t2")
+    question = wait_for(lambda: second.seen("confirmation"), what="the question")
+    assert "second" not in journal.read_text()
+    house.at("a", f"/api/turns/t2/confirmations/{question['id']}", {"approve": True})
+    wait_for(lambda: second.seen("final"), what="the answer")
+    assert journal.read_text().count("second") == 1
+
+    # One that was asked for without a model is confirmed there, too.
+    call = {"device": "pen", "skill": "JournalSkill", "method": "sign", "kwargs": {"text": "direct"}}
+    with pytest.raises(NeedsConfirmation) as asked:
+        house.at("b", "/api/skills/call", call)
+    call["confirmation"] = asked.value.confirmation
+    assert house.at("a", "/api/skills/call", call)["result"] == "direct"
+
+    third = Asked(house, "b", "wait third", "t3")
+    wait_for(lambda: "third begun" in journal.read_text(), what="the call")
+    house.end("b")
+    third.join(10)
+    assert third.broken
+    # It is told as broken off, and not done again.
+    assert house.at("a", "/api/turns/t3/cancel", {}) == {"state": "cancelled"}
+    assert house.at("a", "/api/turns/t3")["outcome"] == "interrupted"
+    fourth = Asked(house, "a", "sign fourth", "t4")
+    question = wait_for(lambda: fourth.seen("confirmation"), what="the question")
+    house.at("a", f"/api/turns/t4/confirmations/{question['id']}", {"approve": True})
+    wait_for(lambda: fourth.seen("final"), what="the answer")
+    assert journal.read_text().count("third begun") == 1

@@ -1,0 +1,147 @@
+"""Where an operation is done: here, at the leader, or at the replica that runs the turn."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from sqlmodel import Session
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chat.operations import Operation, Stream
+from contracts.errors import LinkError
+from hub_agent.chat.record import ConversationRecord
+from hub_agent.tables import TurnRow
+from hub_registry.access.bearer import Bearer
+from hub_registry.storage.replicas import Replica, replicas
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import ReplicaRow
+from hub_server import limits
+from hub_server.leading import Leader
+from hub_server.replicas.passing import From, Passing
+
+_HERE: Final = ("calls", "conversations", "installation", "prompt", "sentences", "turns", "audit")
+"""Resources that each replica serves from the database and what it hears; all others are the leader's."""
+_OF_TURN: Final = ("POST /api/turns/{turn}/cancel", "POST /api/turns/{turn}/confirmations/{question}")
+
+
+class Routing:
+    """Knows the replicas, and passes on what this one does not do; see `chat.operations.Elsewhere`."""
+
+    def __init__(
+        self, replica: Replica, leader: Leader, store: Store, record: ConversationRecord, passing: Passing
+    ) -> None:
+        self._replica = replica
+        self._leader = leader
+        self._store = store
+        self._record = record
+        self._passing = passing
+        self._rows: list[tuple[ReplicaRow, bool]] = []
+        self._gone: dict[str, int] = {}
+
+    def is_there(self, instance: str) -> bool:
+        """Return whether a replica runs."""
+        return any(there for row, there in self._rows if row.instance == instance)
+
+    @property
+    def leads(self) -> bool:
+        return self._leader.parts is not None
+
+    def leading_row(self) -> ReplicaRow | None:
+        """Return the other replica that leads, as far as is known; None where this one does."""
+        if self._replica.term is not None or not self._rows:
+            return None
+        row, there = self._rows[0]
+        return row if there and row.term and row.instance != self._replica.instance else None
+
+    async def look(self) -> None:
+        """Read which replicas there are; have turns end that a replica ran which is gone."""
+        self._rows = await self._store.read(replicas)
+        self._gone = {
+            row.instance: self._gone.get(row.instance, 0) + 1 for row, there in self._rows if not there
+        }
+        if self.leads:
+            for instance, seen in self._gone.items():
+                # One that only connects again to the database is there the next time.
+                if seen == limits.REPLICA_GONE_LOOKS:
+                    await self._record.clean_up(instance)
+
+    def passes(self, operation: Operation[Any, Any]) -> bool:
+        """See `chat.operations.Elsewhere`."""
+        return operation.resource.name not in _HERE and not self.leads
+
+    async def place(
+        self,
+        operation: Operation[Any, Any],
+        asking: Bearer,
+        given: Mapping[str, Any],
+        request: Request | None = None,
+    ) -> ReplicaRow | None:
+        """See `chat.operations.Elsewhere`."""
+        is_passed_on = isinstance(asking.connection, From)
+        if operation.resource.name in _HERE:
+            if is_passed_on:
+                return None
+            if operation.label in _OF_TURN:
+                return await self._runs(asking.user.id, str(given["turn"]))
+            return await self._confirmed_at(request) if operation.resource.name == "calls" else None
+        if not self.passes(operation):
+            return None
+        until = time.monotonic() + limits.LEADER_WAIT_S
+        while not is_passed_on and time.monotonic() < until:
+            if (row := self.leading_row()) is not None:
+                return row
+            if self.leads and not operation.needs.password:
+                return None
+            await asyncio.sleep(limits.LEADER_LOOK_S)
+            await self.look()
+        raise LinkError("no replica of the hub leads right now", hint="Try again in a moment.")
+
+    async def _runs(self, user: str, turn: str) -> ReplicaRow | None:
+        """Return the other replica that runs a turn; of one that is gone it ends as interrupted."""
+
+        def work(session: Session) -> str | None:
+            row = session.get(TurnRow, (user, turn))
+            return row.instance if row is not None and row.state == "running" else None
+
+        instance = await self._store.read(work)
+        if instance in (None, "", self._replica.instance):
+            return None
+        await self.look()
+        row = next((row for row, there in self._rows if there and row.instance == instance), None)
+        if row is None:
+            await self._record.clean_up(instance)
+        return row
+
+    async def _confirmed_at(self, request: Request | None) -> ReplicaRow | None:
+        """Return the other replica that has issued the confirmation of a call."""
+        from pydantic_core import from_json
+
+        if request is None or b"confirmation" not in (body := await request.body()):
+            return None
+        try:
+            sent = from_json(body)
+        except ValueError:
+            return None
+        confirmation = sent.get("confirmation") if isinstance(sent, dict) else None
+        instance = confirmation.partition(".")[0] if isinstance(confirmation, str) else ""
+        others = (row for row, there in self._rows if there and row.instance != self._replica.instance)
+        return next((row for row in others if row.instance == instance), None)
+
+    async def forward(self, place: ReplicaRow, request: Request, asking: Bearer) -> Response:
+        """See `chat.operations.Elsewhere`."""
+        return await self._passing.forward(place, request, asking)
+
+    async def call(
+        self, place: ReplicaRow, operation: Operation[Any, Any], asking: Bearer, given: Mapping[str, Any]
+    ) -> Any:
+        """See `chat.operations.Elsewhere`."""
+        return await self._passing.call(place, operation, asking, given)
+
+    def follow(
+        self, place: ReplicaRow, stream: Stream[Any, Any], asking: Bearer, given: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+        """See `chat.operations.Elsewhere`."""
+        return self._passing.follow(place, stream, asking, given)
