@@ -2,9 +2,10 @@
 
 import asyncio
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sqlmodel import Session, col, func, select
@@ -21,6 +22,7 @@ from hub_agent.calls.rate import Quotas
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.access.bearer import Gate
 from hub_registry.registry import Registry
+from hub_registry.storage.tables import now
 from hub_server.leading import Leader
 from hub_server.seeing.metrics import Histogram, Metrics
 from sandbox_host import Pool
@@ -68,15 +70,15 @@ class MetricsRoute:
                 raise Forbidden("only an admin's token may read the metrics", hint="Ask an admin for one.")
         library: Any = await asyncio.to_thread(importlib.import_module, "prometheus_client")
         registry = library.CollectorRegistry()
-        watchers: list[tuple[str, int]] | None = None
+        stored: _Stored | None = None
         with suppress(StorageError):
-            watchers = await self.registry.store.read(_watchers)
-        families = list(self._families(importlib.import_module("prometheus_client.core"), watchers))
+            stored = await self.registry.store.read(partial(_read, self.registry.settings.is_replica))
+        families = list(self._families(importlib.import_module("prometheus_client.core"), stored))
         registry.register(_Collected(families))
         library.ProcessCollector(registry=registry)
         return Response(library.generate_latest(registry), media_type=library.CONTENT_TYPE_LATEST)
 
-    def _families(self, core: Any, watchers: list[tuple[str, int]] | None) -> Iterator[Any]:
+    def _families(self, core: Any, stored: "_Stored | None") -> Iterator[Any]:
         metrics, quotas = self.metrics, self.quotas
         entries = self.registry.directory.entries()
         pool = self.pool.opened
@@ -110,8 +112,14 @@ class MetricsRoute:
         yield many("Gauge", "devices", "Devices", "state", states.items())
         sandboxes = vars(pool.state()) if pool is not None else {}
         yield many("Gauge", "sandboxes", "Processes and programs of the sandbox", "state", sandboxes.items())
-        yield many("Gauge", "database_up", "Whether the database answers", "", [((), watchers is not None)])
-        yield many("Gauge", "watchers", "Watchers", "state", watchers or ())
+        yield many("Gauge", "database_up", "Whether the database answers", "", [((), stored is not None)])
+        found = stored or _Stored()
+        yield many("Gauge", "watchers", "Watchers", "state", found.watchers)
+        yield many("Gauge", "lead", "Whether this hub leads", "", [((), self.leader.parts is not None)])
+        yield many("Gauge", "term", "Term of the latest lead of all replicas", "", found.terms)
+        yield many("Gauge", "replicas", "Replicas of the hub that run", "", found.replicas)
+        text = "Time since a replica wrote to the database that it is there"
+        yield many("Gauge", "replica_lag_seconds", text, "replica", found.lags)
         losses = {name: link.losses for name, link in links.items()}
         yield many("Counter", "broker_losses", "Connections to a broker that ended", "link", losses.items())
         connected = {name: float(link.connected) for name, link in links.items()}
@@ -128,6 +136,24 @@ class _Collected:
         return self.families
 
 
-def _watchers(session: Session) -> list[tuple[str, int]]:
+@dataclass(frozen=True)
+class _Stored:
+    """What is read from the database; of replicas nothing where there is one hub."""
+
+    watchers: Sequence[tuple[str, int]] = ()
+    terms: Sequence[tuple[tuple[()], int]] = ()
+    replicas: Sequence[tuple[tuple[()], int]] = ()
+    lags: Sequence[tuple[str, float]] = ()
+
+
+def _read(is_replica: bool, session: Session) -> _Stored:
     states = session.exec(select(WatcherRow.state, func.count()).group_by(col(WatcherRow.state)))
-    return [(str(state), count) for state, count in states]
+    watchers = [(str(state), count) for state, count in states]
+    if not is_replica:
+        return _Stored(watchers)
+    from hub_registry.storage.replicas import replicas
+
+    rows, present = replicas(session), now()
+    term = max((row.term for row, _ in rows), default=0)
+    lags = [(row.instance, max(0.0, (present - row.seen_at).total_seconds())) for row, there in rows if there]
+    return _Stored(watchers, [((), term)], [((), len(lags))], lags)

@@ -7,7 +7,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.errors import StrawberryError
 from deploy.cli.client.http import NeedsConfirmation
@@ -76,8 +78,19 @@ def sense(house: Replicas, name: str, level: float) -> None:
     house.at(name, "/api/skills/call", body)
 
 
+def metrics(house: Replicas, name: str) -> dict[str, float]:
+    """Of a replica, those without the values of labels."""
+    hub = house.of(name)
+    answer = httpx.get(f"{hub.url}/metrics", headers={"Authorization": f"Bearer {hub.token}"}, timeout=60)
+    families = text_string_to_metric_families(answer.text)
+    return {
+        each.name.removeprefix("strawberry_"): each.value for family in families for each in family.samples
+    }
+
+
 def test_a_watcher_acts_once_though_its_leader_is_killed_or_stopped(house: Replicas) -> None:
     assert wait_for(house.leader, what="a leader") == "a"
+    assert [metrics(house, name)["lead"] for name in ("a", "b")] == [1, 0]
     watch(house)
     journal = house.directory / "pen" / "skills" / "journal.txt"
     sense(house, "b", 10)
@@ -96,6 +109,10 @@ def test_a_watcher_acts_once_though_its_leader_is_killed_or_stopped(house: Repli
     began = time.monotonic()
     wait_for(lambda: "in term 3" in house.log("a"), what="the first one to lead again")
     assert time.monotonic() - began < 5
+    wait_for(lambda: metrics(house, "a")["lead"] == 1, what="its metrics")
+    found = metrics(house, "a")
+    assert (found["term"], found["replicas"]) == (3, 1)
+    assert found["replica_lag_seconds"] < 5
 
     def has_acted_again() -> bool:
         # What it heard while its watchers were not there yet is no change.
