@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -9,9 +11,11 @@ import pytest
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError
+from deploy.cli.main import main
 from deploy.directory import Home as Directory
 from deploy.settings.settings import read_database
 from hub_registry.storage.postgresql import PostgreSQL, of_home
+from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.store import open_store
 from tests import postgresql
 from tests.hub_agent.home import open_home
@@ -66,6 +70,29 @@ async def test_two_homes_in_one_database_see_nothing_of_each_other(url: str, tmp
         pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema elm"),
     ):
         connection.execute('SELECT * FROM elm."user"')
+
+
+def test_a_home_is_copied_into_its_schema_and_back(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = add_home(url, "fir")
+    monkeypatch.setenv("STRAWBERRY_HOME", str(tmp_path))
+    (tmp_path / "strawberry.toml").write_text(f'[database]\nurl = "{there}"\n[home]\nname = "fir"\n')
+    first, back = tmp_path / "hub.db", tmp_path / "back.db"
+    SQLite(first).engine.dispose()
+    with closing(sqlite3.connect(first)) as database:
+        anna = "INSERT INTO user (id, display_name, role, created_at) VALUES ('u', 'Anna', 'admin', '')"
+        database.execute(anna)
+        database.commit()
+    assert main(["database", "copy", str(first), there]) == 0
+    assert main(["database", "copy", there, str(back)]) == 0
+    with closing(sqlite3.connect(back)) as database:
+        assert database.execute("SELECT display_name FROM user").fetchall() == [("Anna",)]
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT to_regclass('public.hub'), to_regclass('fir.hub')").fetchone() == (
+            None,
+            "fir.hub",
+        )
 
 
 def test_the_name_of_a_home_is_in_its_settings(url: str, tmp_path: Path) -> None:
