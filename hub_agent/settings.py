@@ -16,7 +16,7 @@ from contracts.devices.joining import Login
 from contracts.names import InstanceName
 from contracts.validation import matching
 
-BusKind = Literal["embedded", "mosquitto", "shared"]
+BusKind = Literal["embedded", "mosquitto", "emqx", "shared"]
 """Our own broker; a Mosquitto that was set up for this home; a broker that others administer."""
 
 

@@ -177,7 +177,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         await store.claim(shared=settings.is_replica)
         accounts = Accounts(store)
         hub_id = await accounts.hub_id()
-        authority = TokenAuthority(store, hub_id=hub_id, key=key)
+        authority = TokenAuthority(store, hub_id=hub_id, key=key, for_emqx=settings.for_emqx)
         await authority.load()
         approvals = Approvals()
         await approvals.load(store)

@@ -95,6 +95,7 @@ class RegistrySettings(_Settings):
         url: Where other machines reach the hub over HTTP, None where they cannot.
         skill_expiry_s: Without a sign of life for this long, a skill leaves the search.
         authentication: How devices log in on a broker of our own.
+        for_emqx: Whether tokens for MQTT tell EMQX what they allow.
         removal_wait_s: How long removing a connected device waits for its last will.
         heartbeat_flush_s: How often signs of life are written to the database.
         enrolment_failures: Wrong enrolment tokens that one address may try a minute.
@@ -109,6 +110,7 @@ class RegistrySettings(_Settings):
     brokers: tuple[str, ...] = ()
     topic_prefix: str = ""
     authentication: Authentication = "proof"
+    for_emqx: bool = False
     login: Login | None = None
     ca: str | None = None
     url: str | None = None

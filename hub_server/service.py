@@ -404,8 +404,9 @@ def _registry_settings(settings: HubSettings, lan: "Lan | None") -> RegistrySett
         is_replica=settings.is_replica,
         brokers=settings.bus.addresses or (settings.bus.url,),
         topic_prefix=settings.bus.topic_prefix,
-        # Mosquitto compares a password whole, and could check no proof.
-        authentication="token" if settings.bus.kind == "mosquitto" else "proof",
+        # Mosquitto compares a password whole, EMQX reads a token: neither could check a proof.
+        authentication="token" if settings.bus.kind in ("mosquitto", "emqx") else "proof",
+        for_emqx=settings.bus.kind == "emqx",
         login=(settings.bus.login or Login()) if settings.bus.kind == "shared" else None,
         ca=settings.ca,
         url=lan.url + settings.http.base_path if lan else None,

@@ -70,9 +70,9 @@ def make_claims(
     )
 
 
-def issue(key: KeyPair, claims: Claims) -> str:
-    """Sign a token (JWS compact form)."""
-    payload = claims.model_dump(exclude_none=True)
+def issue(key: KeyPair, claims: Claims, **more: object) -> str:
+    """Sign a token (JWS compact form), with more claims for others who read it."""
+    payload = claims.model_dump(exclude_none=True) | more
     return jwt.encode(payload, key.for_tokens, algorithm=_ALGORITHM, headers={"kid": key.kid})
 
 

@@ -115,6 +115,8 @@ async def _check(home: Home, url: str | None, *, trust: bool) -> "list[Finding]"
     if bus.kind == "shared":
         shared = SharedBroker(bus.url, bus.login or Login(), prefix=bus.topic_prefix, ca=bus.ca)
         return await try_broker(shared)
+    if bus.kind == "emqx":
+        raise ConfigError("EMQX cannot be checked", hint="'strawberry render emqx' prints what it needs.")
     if not bus.is_ours():
         raise ConfigError(
             f"no broker of Strawberry runs at {bus.url}",

@@ -333,6 +333,7 @@ def _link(name: str, link: "LinkHealth", *, hint: str) -> Check:
 _KINDS = {
     "embedded": "embedded",
     "mosquitto": "a Mosquitto of our own",
+    "emqx": "EMQX",
     "shared": "shared with others",
 }
 

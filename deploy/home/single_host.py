@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _KINDS = {
     "embedded": "embedded, run elsewhere",
     "mosquitto": "Mosquitto, set up by Strawberry",
+    "emqx": "EMQX",
     "shared": "shared with others: topics stand below strawberry/, logins are ordinary ones",
 }
 

@@ -171,12 +171,14 @@ class BrokerTable(LoginTable):
         port: Of the one that Strawberry runs; 0 takes any free one.
         trust: Use it although Strawberry did not set it up, as ``--trust-broker`` says.
         addresses: Given to devices instead of ``url``, where they reach the broker under another name.
+        kind: ``emqx`` for one with the configuration of ``strawberry render emqx``.
     """
 
     url: _BrokerUrl | None = None
     port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     trust: bool = False
     addresses: tuple[_BrokerUrl, ...] = ()
+    kind: Literal["emqx"] | None = None
 
     @model_validator(mode="after")
     def _one_broker(self) -> Self:

@@ -103,8 +103,8 @@ class BusChat:
         self._trail = trail
         self._link = bus.link
         self._seal = bus.seal
-        # Others administer the broker: then only what is signed is served.
-        self._shared = bus.settings.kind == "shared"
+        # Others administer the broker, or EMQX lets in who was revoked: then only what is signed is served.
+        self._shared = bus.settings.kind in ("emqx", "shared")
         self._tasks = tasks
         self._open: set[tuple[str, str]] = set()
         self._ended: set[tuple[str, str]] = set()

@@ -29,7 +29,7 @@ def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
         urls=(bus.url,), client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix
     )
     match bus.kind:
-        case "embedded":
+        case "embedded" | "emqx":
             # The user name must be the subject of the token, which is the instance.
             password = partial(_token, settings, registry)
             return replace(common, client_id=instance, username=instance, password=password)
@@ -60,7 +60,7 @@ def _token(settings: HubSettings, registry: Registry) -> SecretStr:
         scopes=(),
         lifetime_s=limits.BUS_TOKEN_S,
     )
-    return SecretStr(tokens.issue(registry.key, claims))
+    return SecretStr(registry.authority.sign(claims))
 
 
 def _derived(bus: BusSettings, password: SecretStr) -> SecretStr:

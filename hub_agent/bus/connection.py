@@ -116,7 +116,7 @@ async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> Brok
 
             # Over the same link, so that it is there whenever the hub is.
             return MosquittoLogins(await stack.enter_async_context(DynamicSecurity(link)))
-        case "shared":
+        case "emqx" | "shared":
             return None
 
 

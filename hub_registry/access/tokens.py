@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from sqlmodel import Session, col, delete, select
 
+from broker.emqx import ACL_CLAIM, acl
 from broker.logins import BusLogin
 from contracts.access import Principal
 from contracts.claims import Claims, PrincipalKind, Scope, device_scopes
@@ -78,9 +79,10 @@ class TokenAuthority:
         acts: Held while database and broker are changed together, so that one act follows the other.
     """
 
-    def __init__(self, store: Store, *, hub_id: str, key: KeyPair) -> None:
+    def __init__(self, store: Store, *, hub_id: str, key: KeyPair, for_emqx: bool = False) -> None:
         self.hub_id = hub_id
         self.key = key
+        self._for_emqx = for_emqx
         self.acts = asyncio.Lock()
         self._store = store
         self._rows: dict[str, TokenRow] = {}
@@ -173,12 +175,18 @@ class TokenAuthority:
     def hand_out(self, claims: Claims, row: TokenRow) -> str:
         """Sign a token whose row has been stored."""
         self._rows[row.jti] = row
+        return self.sign(claims)
+
+    def sign(self, claims: Claims) -> str:
+        """Sign a token; one for MQTT tells EMQX what it allows, where that is the bus."""
+        if self._for_emqx and claims.aud == "mqtt":
+            return tokens.issue(self.key, claims, **{ACL_CLAIM: acl(Principal.of(claims))})
         return tokens.issue(self.key, claims)
 
     def bus_token(self, token: str) -> str:
         """Sign the token with which a device logs in on the bus, as the other of the pair with this one."""
         # As it was signed: a broker that keeps passwords gets the same from the row.
-        return tokens.issue(self.key, self._as_signed(token).model_copy(update={"aud": "mqtt"}))
+        return self.sign(self._as_signed(token).model_copy(update={"aud": "mqtt"}))
 
     async def renew(self, claims: Claims, *, lifetime_s: int) -> str:
         """Issue a token like this one. The old one stays good until the new one was used once.
@@ -465,7 +473,7 @@ class TokenAuthority:
         return Revocation(tokens=sorted(filter(self.is_revoked, self._rows)), before=present)
 
     def _login(self, claims: Claims) -> BusLogin:
-        token = SecretStr(tokens.issue(self.key, claims.model_copy(update={"aud": "mqtt"})))
+        token = SecretStr(self.sign(claims.model_copy(update={"aud": "mqtt"})))
         return BusLogin(Principal.of(claims), token, claims.exp)
 
     def _refuse_revoked(self, claims: Claims) -> None:

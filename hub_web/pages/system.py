@@ -103,6 +103,7 @@ def _links(found: SystemState) -> None:
                 kinds: dict[BusKind, str] = {
                     "embedded": text("embedded"),
                     "mosquitto": "Mosquitto",
+                    "emqx": "EMQX",
                     "shared": text("shared with others"),
                 }
                 facts(

@@ -83,6 +83,20 @@ async def test_a_trusted_broker_gets_its_ordinary_login_and_a_prefix(tmp_path: P
     assert (await choose_bus(local, "mqtt://localhost:1", trust=False)).kind == "shared"
 
 
+async def test_emqx_gets_tokens_over_tls_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    settings = tmp_path / "strawberry.toml"
+    settings.write_text('[broker]\nurl = "mqtts://nas.lan"\nkind = "emqx"\n')
+    bus = await choose_bus(home, None, trust=False)
+    assert (bus.kind, bus.url, bus.topic_prefix) == ("emqx", "mqtts://nas.lan", "")
+    settings.write_text('[broker]\nurl = "mqtt://nas.lan"\nkind = "emqx"\n')
+    with pytest.raises(ConfigError, match="without TLS"):
+        await choose_bus(home, None, trust=False)
+    settings.write_text('[home_broker]\nurl = "bus"\n')
+    with pytest.raises(ConfigError, match="one connection of the hub"):
+        choose_home_link(home, bus)
+
+
 async def test_what_was_set_up_is_never_used_as_a_shared_one(tmp_path: Path) -> None:
     home = Home(tmp_path)
     keep_provisioned(home, url=NAS, ca=None, insecure=True)

@@ -47,6 +47,10 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
     if table is not None and by_number(table.url or "") != by_number(url):
         table = None
     addresses = table.addresses if table is not None else ()
+    if table is not None and table.kind == "emqx":
+        for each in (url, *addresses):
+            refuse_readable(each, hint=_WITH_TLS)
+        return BusSettings(url=url, kind="emqx", ca=_authority(home, table), addresses=addresses)
     ours = find_ours(home, url)
     if ours is not None:
         if not ours.insecure:
@@ -96,6 +100,11 @@ def choose_home_link(home: Home, bus: BusSettings) -> HomeLinkSettings | None:
     table = read_table(home, "home_broker", HomeBrokerTable)
     if table is None:
         return None
+    if table.url == "bus" and bus.kind == "emqx":
+        raise ConfigError(
+            'EMQX takes one connection of the hub: [home_broker] cannot have url = "bus" there',
+            hint="Name another broker in [home_broker].",
+        )
     if table.url == "bus":
         return HomeLinkSettings(
             url=bus.url, login=bus.login, ca=bus.ca, publish=table.publish, is_bus=bus.kind != "shared"

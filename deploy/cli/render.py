@@ -1,0 +1,89 @@
+"""``strawberry render``: configuration for the programs that a home beyond one machine runs on."""
+
+import argparse
+import asyncio
+import json
+import re
+
+from contracts.errors import ConfigError
+from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.parser import Parser, positive
+from deploy.directory import Home
+from deploy.home.brokers.processes import load_identity
+from deploy.rendering.rendering import render_emqx, render_kubernetes
+
+
+def kubernetes(options: argparse.Namespace) -> None:
+    """Print Kubernetes manifests for several hubs of one home.
+
+    What must be there first is in the first lines of what is printed: PostgreSQL, NATS, and the secrets.
+    """
+    text = render_kubernetes(
+        name=options.name, host=options.host, image=options.image, replicas=options.replicas
+    )
+    Output(options.json).result({"manifests": text}, text=text.rstrip("\n"))
+
+
+def emqx(options: argparse.Namespace) -> None:
+    """Print a configuration of EMQX 5.7 or newer for the bus of this home.
+
+    EMQX asks the hub for its key, and lets in who shows a token of it, until it ends. What a token allows is
+    in its claim "acl"; put kind = "emqx" into [broker] of strawberry.toml, so that it is there. ca.pem,
+    server.pem and server.key belong into /opt/emqx/etc/certs.
+    """
+    home = Home.find()
+    if not home.has_hub:
+        raise ConfigError(
+            f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
+        )
+    identity = asyncio.run(load_identity(home))
+    text = render_emqx(hub_id=identity.hub_id, hub=options.hub)
+    Output(options.json).result(json.loads(text), text=text.rstrip("\n"))
+
+
+def _hub(text: str) -> str:
+    if not re.fullmatch(r"https://[a-z0-9.-]+(:\d{1,5})?/?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as https://hub.lan:8443")
+    return text
+
+
+def _label(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name: small letters, digits and -")
+    return text
+
+
+def _host(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,252})", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a host name in small letters")
+    return text
+
+
+def _image(text: str) -> str:
+    if not re.fullmatch(r"[\w.:/@-]+", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of an image")
+    return text
+
+
+def register_render(parser: Parser) -> None:
+    """Declare 'strawberry render'."""
+    kinds = parser.add_subparsers(title="programs", metavar="PROGRAM", required=True, parser_class=Parser)
+    command = kinds.add_parser("kubernetes", help="manifests for several hubs of one home")
+    command.runs(kubernetes)
+    command.add_argument("--name", type=_label, default="strawberry", help="namespace; default: strawberry")
+    command.add_argument(
+        "--host", type=_host, required=True, help="name under which people and devices reach the home"
+    )
+    command.add_argument(
+        "--image", type=_image, required=True, help="image of deploy/container, with its tag"
+    )
+    command.add_argument("--replicas", type=positive, default=3, metavar="N", help="hubs; default: 3")
+    command = kinds.add_parser("emqx", help="configuration of EMQX as the bus")
+    command.runs(emqx)
+    command.add_argument(
+        "--hub",
+        type=_hub,
+        required=True,
+        metavar="URL",
+        help="address of the hub, such as https://hub.lan:8443",
+    )

@@ -1,0 +1,1 @@
+"""Configuration for other programs, rendered from templates."""
