@@ -61,6 +61,14 @@ CALLS_WAITING: Final = 8
 MAX_RESOURCE_BYTES: Final = 1024 * 1024
 """Of a resource: a model reads no more."""
 
+# Integrations and installed skills of devices.
+
+INSTALLATION_MS: Final = 30_000
+VERSION_MS: Final = 840_000
+"""Of fetching a version of a skill, which may fetch packages."""
+UPLOAD_PIECE: Final = 600_000
+"""Bytes of a piece of an archive: in base64 it must fit into a call."""
+
 # Metrics and traces.
 
 MODELS_LABELLED: Final = 100

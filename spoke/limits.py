@@ -131,4 +131,6 @@ PACKAGES_LOOK_S: Final = 2.0
 INSTALLED_FILES: Final = 2_000
 INSTALLED_BYTES: Final = 64 * 1024 * 1024
 """Of one skill: models and data come as packages, or are fetched by the skill."""
+UPLOADED_BYTES: Final = 16 * 1024 * 1024
+"""Of an archive that comes over the bus."""
 GIT_S: Final = 300.0

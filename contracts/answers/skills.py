@@ -1,6 +1,7 @@
 """Answers about skills: what a search finds, what a method is, what a call or a program gave."""
 
 from enum import StrEnum
+from typing import Literal
 
 from contracts.wire import Json, OrAbsent, Part, Phrased, PhraseText, Strict
 
@@ -140,10 +141,52 @@ class IntegrationAnswer(Part):
     on: bool
 
 
+class InstalledAnswer(Part):
+    """A skill of others that is installed on a device.
+
+    Attributes:
+        state: What happened to its files since; empty where they are the same.
+    """
+
+    name: str
+    version: str
+    source: str
+    state: Literal["", "changed", "missing"]
+
+
 class InstallationAnswer(Part):
-    """What the owner of a device can turn on."""
+    """What the owner of a device can turn on, update and remove.
+
+    Attributes:
+        takes_uploads: Whether the device installs archives that are uploaded.
+        uploaded: The name of the uploaded one; empty where there is none.
+    """
 
     integrations: list[IntegrationAnswer]
+    installed: list[InstalledAnswer] = []
+    takes_uploads: bool = False
+    uploaded: str = ""
+
+
+class VersionAnswer(Part):
+    """A version of a skill that can be installed.
+
+    Attributes:
+        before: The installed version; null where none is.
+        is_same: Whether its files are those that are installed.
+        changes: What it declares otherwise than the installed version, a line each.
+        overwrites: Whether the installed files were changed, which is lost.
+        digest: Of its files and packages.
+    """
+
+    name: str
+    version: str
+    source: str
+    before: str | None
+    is_same: bool
+    changes: list[str]
+    overwrites: bool
+    digest: str
 
 
 class MethodsBody(Strict):

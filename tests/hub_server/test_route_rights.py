@@ -178,6 +178,10 @@ POST   /api/devices/{name}/review                       A
 PUT    /api/devices/{name}/allowed                      AMG   annas
 GET    /api/devices/{device}/installation               AMG   annas
 PUT    /api/devices/{device}/installation/integrations/{name} AMG annas/weather
+PUT    /api/devices/{device}/installation/uploads/{file} AMG  annas/tea.zip
+GET    /api/devices/{device}/installation/skills/{name} AMG   annas/tea
+POST   /api/devices/{device}/installation/skills/{name} AMG   annas/tea
+DELETE /api/devices/{device}/installation/skills/{name} AMG   annas/tea
 POST   /api/devices/{name}/invitations                  A
 POST   /api/devices/{name}/revoke                       A
 DELETE /api/devices/{name}                              A
@@ -297,6 +301,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 OWN_BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PATCH", "/api/devices/{name}"): {"shared": True},
     ("PUT", "/api/devices/{device}/installation/integrations/{name}"): {"on": True},
+    ("POST", "/api/devices/{device}/installation/skills/{name}"): {"digest": "0"},
     ("PUT", "/api/devices/{name}/allowed"): {"method": "LampSkill.turn_on", "digest": None},
     ("PATCH", "/api/memory/{entry}"): {"text": "mine now"},
     ("PATCH", "/api/conversations/{conversation}"): {"title": "mine now"},

@@ -5,13 +5,15 @@ import os
 import subprocess
 import tarfile
 import zipfile
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, Conflict, InvalidMessage, NotFound
 from deploy.cli.main import main
 from spoke import limits
+from spoke.installing.skill import InstallationSkill
 from spoke.installing.sources import fetch
 
 CODE = """
@@ -221,3 +223,32 @@ def test_an_archive_of_hidden_files_without_end_and_a_broken_one_are_refused(
     for name in ("many.zip", "folders.tar.gz", "broken.tar.xz"):
         with pytest.raises(ConfigError, match="cannot be read"):
             fetch(str(tmp_path / name), tmp_path / f"{name} target")
+
+
+def test_a_device_takes_an_archive_only_when_it_allows_it_and_installs_what_was_shown(
+    home: Path, tmp_path: Path
+) -> None:
+    skill = InstallationSkill(home)
+    archive = _zip(tmp_path / "vacuum.zip", "vacuum.py", CODE.encode()).read_bytes()
+    piece = b64encode(archive).decode()
+    with pytest.raises(Conflict, match="takes no uploads"):
+        skill.upload_skill("vacuum.zip", 0, piece)
+    main(["skills", "uploads", "on"])
+    for name in ("../vacuum.zip", ".vacuum.zip", "a/b.zip"):
+        with pytest.raises(InvalidMessage, match="name of an archive"):
+            skill.upload_skill(name, 0, piece)
+        with pytest.raises(InvalidMessage, match="name of an archive"):
+            skill.show_version(f"upload:{name}")
+    name = skill.upload_skill("vacuum.zip", 0, piece).uploaded
+    with pytest.raises(NotFound, match="no installed skill"):
+        skill.show_version(str(tmp_path / "vacuum.zip"))
+    shown = skill.show_version(name)
+    later = _zip(tmp_path / "later.zip", "vacuum.py", LATER.encode()).read_bytes()
+    skill.upload_skill("vacuum.zip", 0, b64encode(later).decode())
+    with pytest.raises(Conflict, match="changed since it was shown"):
+        skill.install_version(name, shown.digest)
+    assert skill.install_version(name, skill.show_version(name).digest).installed[0].name == "vacuum"
+    main(["skills", "uploads", "off"])
+    assert not (home / "ran").exists()
+    with pytest.raises(Conflict, match="takes no uploads"):
+        skill.show_version(name)

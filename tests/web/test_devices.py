@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,3 +254,49 @@ def test_an_integration_is_turned_on_with_its_settings_and_off(
     picture_each_way(page_of, picture, path, "integrations", "Wake-on-LAN")
     page.get_by_role("switch", name="Wake-on-LAN").click()
     expect(page.get_by_role("heading", name="Wake computers")).to_have_count(0)
+
+
+def _tea(folder: Path, version: str, *methods: str) -> Path:
+    """Make an archive of a skill with methods that only read."""
+    code = "from strawberry_skills import Skill, skill_method\n\nclass TeaSkill(Skill):\n"
+    for method in methods:
+        code += f"    @skill_method(read_only=True)\n    def {method}(self) -> int:\n        return 1\n"
+    with zipfile.ZipFile(folder / f"tea-{version}.zip", "w") as archive:
+        archive.writestr("tea/tea.py", code)
+        archive.writestr("tea/pyproject.toml", f'[project]\nname = "tea"\nversion = "{version}"\n')
+    return folder / f"tea-{version}.zip"
+
+
+def test_a_skill_is_uploaded_where_the_device_allows_it_updated_and_removed(
+    page_of: Visit, picture: Picture, lamp_device: str, tmp_path: Path
+) -> None:
+    visitor, path = page_of(), f"/devices/{lamp_device.lower()}"
+    page = visitor.open(path)
+    expect(page.get_by_text("strawberry skills uploads on")).to_be_visible()
+    assert visitor.house.cli("skills", "uploads", "on").returncode == 0
+    page.reload()
+    field = page.get_by_label("Archive of a skill")
+    field.set_input_files(_tea(tmp_path, "1.0", "cups"))
+    page.get_by_role("button", name="Install", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Install tea 1.0?")
+    expect(dialog).to_contain_text("+ TeaSkill.cups: read_only")
+    picture(page, "install-skill")
+    dialog.get_by_role("button", name="Install").click()
+    expect(page.get_by_role("heading", name="Tea", exact=True)).to_be_visible()
+
+    field.set_input_files(_tea(tmp_path, "1.1", "cups", "empty"))
+    page.get_by_role("button", name="Install", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Update to tea 1.1?")
+    expect(dialog).to_contain_text("+ TeaSkill.empty: read_only")
+    expect(dialog).not_to_contain_text("TeaSkill.cups")
+    dialog.get_by_role("button", name="Update").click()
+    expect(page.get_by_text("tea 1.1")).to_be_visible()
+    picture_each_way(page_of, picture, path, "installed-skills", "tea 1.1")
+    page.get_by_role("button", name="Update tea").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Its files are those that are installed.")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Remove tea").click()
+    page.get_by_role("button", name="Remove", exact=True).click()
+    expect(page.get_by_role("heading", name="Tea", exact=True)).to_have_count(0)
+    assert visitor.house.cli("skills", "uploads", "off").returncode == 0
+    assert "upload_skill" in visitor.house.cli("audit", "InstallationSkill").stdout

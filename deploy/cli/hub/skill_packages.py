@@ -1,8 +1,6 @@
 """``strawberry skills install``, ``update``, ``remove`` and ``packages``: skills of others, and packages."""
 
 import argparse
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 
 if TYPE_CHECKING:
-    from spoke.installing.installed import Manifest
+    from spoke.installing.installation import Fetched, Installation
 
 
 def packages(options: argparse.Namespace) -> None:
@@ -44,7 +42,8 @@ def install(options: argparse.Namespace) -> None:
     Shows what its methods say that they may do, when it runs by itself, and its packages, before anything of
     it runs. What you agree to is what is installed.
     """
-    _install(options, options.source)
+    with _installation().fetched(options.source, builds=options.build) as found:
+        _install(options, found)
 
 
 def update(options: argparse.Namespace) -> None:
@@ -52,106 +51,56 @@ def update(options: argparse.Namespace) -> None:
 
     Shows what has changed since. From a git repository it takes the newest commit.
     """
-    from spoke.installing.installed import Installed
-    from spoke.installing.sources import newest
-
-    before = Installed(Home.named().spoke).all().get(options.name)
-    if before is None:
-        raise _unknown(options.name)
-    _install(options, options.source or newest(before.source), wanted=options.name)
+    with _installation().update(options.name, options.source or "", builds=options.build) as found:
+        _install(options, found)
 
 
 def remove(options: argparse.Namespace) -> None:
     """Remove an installed skill, with its packages; its data and settings are kept."""
-    from spoke.installing.installed import Installed
-    from spoke.isolation.environment import Environment
-
-    home = Home.named()
-    installed = Installed(home.spoke)
-    if options.name not in installed.all():
-        raise _unknown(options.name)
+    installation = _installation()
+    installation.find(options.name)
     if is_sure(f"Remove the skill {options.name}?", yes=options.yes):
-        shutil.rmtree(home.skills / options.name, ignore_errors=True)
-        Environment(home.skills / options.name, home.spoke / "environments").remove()
-        installed.put(options.name, None)
+        installation.remove(options.name)
         Output(options.json).result({"name": options.name}, text=f"{options.name} is removed.")
+
+
+def uploads(options: argparse.Namespace) -> None:
+    """Allow or forbid to install archives on this machine that its owner uploads in the web."""
+    is_on = options.choice == "on"
+    _installation().allow_uploads(is_on)
+    text = "The owner of this device and admins can install skills on it in the web."
+    text = text if is_on else "No skill can be uploaded to this device."
+    Output(options.json).result({"uploads": is_on}, text=text)
 
 
 def list_installed(options: argparse.Namespace) -> None:
     """List the skills that were installed on this machine."""
-    from spoke.installing.installed import Installed, digest_of
-
-    home = Home.named()
-    rows = []
-    for name, each in Installed(home.spoke).all().items():
-        folder = home.skills / name
-        state = "missing" if not folder.is_dir() else "" if digest_of(folder) == each.digest else "changed"
-        rows.append({"name": name, "version": each.version, "source": each.source, "state": state})
     empty = "None. 'strawberry skills install SOURCE' installs one."
+    rows = [each.model_dump() for each in _installation().list()]
     Output(options.json).rows(rows, lambda row: row, empty=empty)
 
 
-def _install(options: argparse.Namespace, source: str, *, wanted: str = "") -> None:
-    from spoke.installing.installed import Installed, changes, describe, digest_of
-    from spoke.installing.sources import fetch
-    from spoke.isolation.environment import Environment
+def _installation() -> "Installation":
+    from spoke.installing.installation import Installation
 
-    home = Home.named()
-    installed = Installed(home.spoke)
-    home.skills.mkdir(exist_ok=True)
-    # Beside its place, so that it is moved there at once; what begins with a dot is not loaded.
-    with tempfile.TemporaryDirectory(prefix=".install-", dir=home.skills) as staging:
-        source = source if source.startswith("git+") else str(Path(source).absolute())
-        fetched = fetch(source, Path(staging, "files"))
-        manifest = describe(fetched, name=Path(source).name.partition(".")[0])
-        name = manifest.name
-        before = installed.all().get(name)
-        if wanted not in ("", name):
-            raise ConfigError("{source} is the skill {name}", source=source, name=name)
-        place = home.skills / name
-        if before is None and place.exists():
-            raise ConfigError("there is a skill {name} of your own", name=name, hint="Move it away first.")
-        new, old = Path(staging, "new"), Path(staging, "old")
-        new.mkdir()
-        code = fetched.rename(new / name)
-        environment = Environment(code, home.spoke / "environments")
-        lock = environment.resolve(builds=options.build) if environment.requirements else None
-        manifest = manifest.model_copy(
-            update={"source": source, "packages": lock.packages if lock is not None else ()}
-        )
-        _show(before, manifest, list(changes(before, manifest)))
-        if before is not None and place.is_dir() and digest_of(place) != before.digest:
-            note(f"The files in {place} were changed since they were installed: that is lost.")
-        if not is_sure(f"Install {name}? Its code runs with your rights.", yes=options.yes):
-            return
-        if lock is not None:
-            environment.install(lock)
-        if place.exists():
-            place.rename(old)
-        try:
-            code.rename(place)
-        except OSError:
-            if old.exists():
-                old.rename(place)
-            raise
-        installed.put(name, manifest)
-    text = f"{name} is installed. A spoke that runs offers it in a few seconds."
-    Output(options.json).result(manifest.model_dump(mode="json"), text=text)
+    return Installation(Home.named().directory)
 
 
-def _show(before: "Manifest | None", manifest: "Manifest", lines: list[str]) -> None:
+def _install(options: argparse.Namespace, found: "Fetched") -> None:
+    manifest, before = found.manifest, found.before
     what = " ".join(each for each in (manifest.name, manifest.version) if each)
     if before is None:
         note(f"{what} from {manifest.source}, as its files say:")
     else:
         same = "the same files" if before.digest == manifest.digest else "other files"
         note(f"{what} from {manifest.source}, {same} as {before.version or 'the installed version'}:")
-    note("\n".join(f"  {each}" for each in lines or ["  nothing else declared"]))
-
-
-def _unknown(name: str) -> ConfigError:
-    hint = "'strawberry skills list --installed' shows those that are."
-    return ConfigError("{name!r} is no installed skill", name=name, hint=hint)
+    note("\n".join(f"  {each}" for each in found.changes or ["nothing else declared"]))
+    if found.overwrites:
+        note(f"The files in {found.target} were changed since they were installed: that is lost.")
+    if is_sure(f"Install {manifest.name}? Its code runs with your rights.", yes=options.yes):
+        found.install()
+        text = f"{manifest.name} is installed. A spoke that runs offers it in a few seconds."
+        Output(options.json).result(manifest.model_dump(mode="json"), text=text)
 
 
 def _entry(skills: Path, name: str) -> Path:
@@ -186,6 +135,8 @@ def register(actions: "argparse._SubParsersAction[Parser]") -> None:
     command = actions.add_parser("remove", run=remove)
     command.add_argument("name", help="as 'skills list --installed' shows it")
     command.add_argument("--yes", action="store_true", help="remove it without a question")
+    command = actions.add_parser("uploads", run=uploads)
+    command.add_argument("choice", choices=("on", "off"), help="off by default")
 
 
 def _install_options(command: Parser) -> None:

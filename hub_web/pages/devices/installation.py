@@ -1,18 +1,31 @@
-"""Integrations of a device that can be turned on, for its owner and admins."""
+"""Integrations and installed skills of a device, for its owner and admins."""
 
 from functools import partial
 
-from contracts.answers.skills import InstallationAnswer, IntegrationAnswer
+from contracts.answers.skills import (
+    InstallationAnswer,
+    InstalledAnswer,
+    IntegrationAnswer,
+    VersionAnswer,
+)
 from contracts.errors import CallError, StrawberryError
-from hub_server.http.installation import show_installation, switch_integration
+from hub_server.http.installation import (
+    install_version,
+    remove_skill,
+    show_installation,
+    show_version,
+    switch_integration,
+)
+from hub_web.api import part
 from hub_web.parts.calls.forms import switch
-from hub_web.parts.layout import Words, card, grid, refilled, stack
+from hub_web.parts.files import FileField
+from hub_web.parts.layout import Words, badge, card, code, grid, note, refilled, row, stack
 from hub_web.texts import text
 from hub_web.view import view
 
 
 class Installation:
-    """The integrations of one device.
+    """The integrations and installed skills of one device.
 
     Args:
         device: Its id.
@@ -34,9 +47,20 @@ class Installation:
             self._place.clear()  # a device that is offline, or has an older version
 
     def _show(self, found: InstallationAnswer) -> None:
-        with refilled(self._place), card(text("Integrations"), icon="extension"), grid(least=300):
-            for integration in found.integrations:
-                self._integration(integration)
+        with refilled(self._place):
+            with card(text("Integrations"), icon="extension"), grid(least=300):
+                for integration in found.integrations:
+                    self._integration(integration)
+            with card(text("Installed skills"), icon="download_done"):
+                for skill in found.installed:
+                    self._installed(skill)
+                if found.takes_uploads:
+                    with row():
+                        chosen = FileField(text("Archive of a skill (.zip or .tar.gz)"))
+                        view.button(text("Install"), partial(self._upload, chosen), icon="upload")
+                else:
+                    note(text("To install skills here, first run this command on the device:"))
+                    code("strawberry skills uploads on", label=text("Command"))
 
     def _integration(self, integration: IntegrationAnswer) -> None:
         name, about = _words().get(integration.name, (integration.name, integration.about))
@@ -55,6 +79,55 @@ class Installation:
             self.turned_on = integration.skill if on else ""
             self._show(found)
             view.notify(text("It is loaded in a few seconds.") if on else text("It is off."))
+
+    def _installed(self, skill: InstalledAnswer) -> None:
+        states = {"changed": text("changed since"), "missing": text("its files are missing")}
+        with stack().classes("sb-tight"):
+            with row():
+                Words("p", f"{skill.name} {skill.version}", "sb-strong")
+                if skill.state:
+                    badge(states[skill.state], "warn")
+            Words("p", skill.source, "sb-mono sb-small sb-text")
+            with row():
+                update, remove = partial(self._install, skill.name), partial(self._remove, skill.name)
+                view.button(text("Update"), update, tip=text("Update {name}", name=skill.name))
+                view.button(text("Remove …"), remove, tip=text("Remove {name}", name=skill.name), kind="flat")
+
+    async def _upload(self, chosen: FileField) -> None:
+        await chosen.send(f"/api/devices/{part(self._device)}/installation/uploads/")
+        await self._install((await view.api(show_installation, self._device)).uploaded)
+
+    async def _install(self, name: str) -> None:
+        async with view.busy():
+            found = await view.api(show_version, self._device, name)
+        what = f"{found.name} {found.version}".strip()
+        question = text("Install {name}?", name=what)
+        yes = text("Install")
+        if found.before is not None:
+            question, yes = text("Update to {name}?", name=what), text("Update")
+        more = text("Its code runs on this device with the rights of its user.")
+        if await view.ask(question, more, yes=yes, show=partial(_show_version, found)):
+            async with view.busy():
+                self._show(await view.api(install_version, self._device, name, found.digest))
+            view.notify(text("It is loaded in a few seconds."))
+
+    async def _remove(self, name: str) -> None:
+        more = text("Its data and settings are kept.")
+        if await view.ask(text("Remove {name}?", name=name), more, yes=text("Remove"), danger=True):
+            self._show(await view.api(remove_skill, self._device, name))
+
+
+def _show_version(found: VersionAnswer) -> None:
+    Words("p", found.source, "sb-mono sb-small sb-text")
+    if found.before is None:
+        note(text("What its files declare:"))
+    elif found.is_same:
+        note(text("Its files are those that are installed."))
+    else:
+        note(text("Changes since {version}:", version=found.before))
+    code("\n".join(found.changes) or text("It declares nothing else."), label=text("Changes"))
+    if found.overwrites:
+        note(text("Its files were changed on the device: that is lost."))
 
 
 def _words() -> dict[str, tuple[str, str]]:
