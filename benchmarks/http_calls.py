@@ -26,7 +26,7 @@ _TOGETHER: Final = 1_600
 _WARM_UP: Final = 100
 _ROUNDS: Final = 3
 """Echo and calls take turns, so that a noisy neighbour hits both; the medians are compared."""
-_SKILL: Final = '''
+SKILL: Final = '''
 from spoke import Skill
 
 
@@ -62,7 +62,7 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
         # One token makes all of them.
         (house.home / "strawberry.toml").write_text("[http]\nrequests_per_minute = 1_000_000\n")
         await asyncio.to_thread(house.start_up, "--no-spoke")
-        await asyncio.to_thread(house.add_spoke, "Bench PC", {"echo.py": _SKILL})
+        await asyncio.to_thread(house.add_spoke, "Bench PC", {"echo.py": SKILL})
         token = (house.home / "hub" / "cli.token").read_text()
         async with _echo() as echo_url:
             echoes: dict[int, list[float]] = {1: [], _IN_FLIGHT: []}
@@ -72,7 +72,7 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
             for _ in range(_ROUNDS):
                 for in_flight, count in counts:
                     for measured, url in targets:
-                        measured[in_flight].append(await _load(url, token, in_flight, count))
+                        measured[in_flight].append(await load(url, token, in_flight, count))
     name = "POST /api/skills/call over the embedded broker"
     middle = statistics.median
     return [
@@ -101,7 +101,7 @@ async def _echo() -> AsyncIterator[str]:
         await process.wait()
 
 
-async def _load(url: str, token: str, in_flight: int, count: int) -> float:
+async def load(url: str, token: str, in_flight: int, count: int) -> float:
     """Send requests; return the median of their times in ms, or with several in flight how many a second."""
     times: list[float] = []
     left = iter(range(_WARM_UP + count))

@@ -20,6 +20,7 @@ PARTS: Final = {
     "bus": "signed calls beside a raw paho echo",
     "sandbox": "python_exec and the sandbox's processes",
     "http_calls": "skill calls over HTTP beside a bare FastAPI echo",
+    "replicas": "skill calls over HTTP through three replicas beside one",
     "clients": "many clients of one hub",
     "home": "hub and spoke as processes of their own",
     "agent": "a turn without its model",

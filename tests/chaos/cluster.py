@@ -51,17 +51,21 @@ class Times:
 
 @dataclass
 class Replicated(Replicas):
-    """Replicas on a server that is killed, too."""
+    """Replicas on a server that is killed, too.
+
+    Attributes:
+        more_settings: Of the ``strawberry.toml`` of each.
+    """
 
     database_url: str = ""
-    broker_settings: str = ""
+    more_settings: str = ""
 
     def start_replica(self, name: str) -> None:
         home = self.home_of(name)
         self.ports[name] = free_port() if self.ports else self.http_port
         (home / "hub").mkdir(parents=True, exist_ok=True, mode=0o700)
         database = f'[database]\nurl = "{self.database_url}"\n'
-        (home / "strawberry.toml").write_text(f"{self.broker_settings}{database}")
+        (home / "strawberry.toml").write_text(f"{self.more_settings}{database}")
         if home != self.home:
             key = home / "hub" / "key.pem"
             key.write_bytes((self.home / "hub" / "key.pem").read_bytes())
