@@ -49,8 +49,8 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
         }
         measured: dict[int, list[float]] = {1: [], len(urls): []}
         for _ in range(_ROUNDS):
-            for count, found in measured.items():
-                found.append(await _together(urls[:count], token, effort.repeats(_CALLS)))
+            for count, rates in measured.items():
+                rates.append(await _together(urls[:count], token, effort.repeats(_CALLS)))
     what = "POST /api/skills/call over Mosquitto and PostgreSQL"
     others = sum(each_ms.values()) - each_ms["a"]
     return [
