@@ -123,10 +123,50 @@ async def test_every_metric_of_the_dashboard_and_of_the_alerts_exists(home: Home
     assert {name for name in known - shown if name.startswith("strawberry_")} == set()
 
 
-def test_the_alerts_are_rules_of_prometheus() -> None:
+def promtool(*words: str | Path) -> str:
     require(shutil.which("promtool") is not None, "promtool is missing: apt-get install prometheus")
-    done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_alerts_warn_when_nobody_leads_and_a_replica_is_gone(tmp_path: Path) -> None:
+    promtool("check", "rules", ALERTS)
+    of = '{job="strawberry", instance="%s"}'
+    # Two hubs for ten minutes; then the leader is gone, and the other one leads from the twelfth minute on.
+    series = {
+        f"up{of % 'a'}": "1x10 0x20",
+        f"up{of % 'b'}": "1x30",
+        f"strawberry_lead{of % 'a'}": "1x10 stale",
+        f"strawberry_lead{of % 'b'}": "0x12 1x18",
+        f"strawberry_replicas{of % 'b'}": "2x10 1x20",
+    }
+    expected = {
+        "HubDown": ("12m", {"job": "strawberry", "instance": "a"}),
+        "NobodyLeads": ("12m", {"job": "strawberry"}),
+        "ReplicaGone": ("20m", {"job": "strawberry"}),
+    }
+    # The next one leads.
+    quiet: list[dict[str, Any]] = [
+        {"eval_time": at, "alertname": "NobodyLeads", "exp_alerts": []} for at in ("9m", "15m")
+    ]
+    fires = [
+        {"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": labels}]}
+        for name, (at, labels) in expected.items()
+    ]
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    # Their words are none of this test.
+    rules = [
+        {name: value for name, value in rule.items() if name != "annotations"} for rule in group["rules"]
+    ]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{**group, "rules": rules}]}))
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": [*fires, *quiet],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}))
+    promtool("test", "rules", tmp_path / "test.yml")
 
 
 async def test_a_lost_database_and_a_lost_broker_are_seen(
