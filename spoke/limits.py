@@ -115,6 +115,8 @@ SKILL_HOME_CALLS: Final = 64
 """Calls of other skills that one process may have open."""
 SKILL_UNREAD_BYTES: Final = 1024 * 1024
 """Events that wait for a process that does not read; further ones are lost to it."""
+SKILL_INPUT_BYTES: Final = 16 * 1024 * 1024
+"""Calls and answers that wait for a process that does not read, sixteen of the largest; with more it ends."""
 SKILL_LINE: Final = 500
 """Characters of such a line."""
 SKILL_PUBLISHED_PER_SECOND: Final = 200

@@ -135,6 +135,7 @@ class SkillHost:
             variables=lambda: _variables(settings.skills),
             zone=settings.household.time_zone,
             home=home,
+            runs_triggers=settings.runner.runs_triggers,
         )
         return cls(
             folders,

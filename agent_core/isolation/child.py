@@ -17,7 +17,7 @@ from agent_core.skills.home import PRESENT_CALL, PresentCall
 from agent_core.skills.loading.loader import load_entry
 from agent_core.skills.results import to_json
 from agent_core.skills.running.execution import ProgressSink
-from agent_core.skills.running.runner import NotCancelled, SkillRunner
+from agent_core.skills.running.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.running.triggers import LocalSink
 from agent_core.skills.skill import SkillContext
 from contracts.errors import CallError, ErrorCode
@@ -118,7 +118,8 @@ async def _serve(pipe: _Pipe, start: Start) -> None:
         (each.kind, each.source) for each in waits if each.kind in ("event", "value")
     ]
     pipe.send(messages.Loaded(skills=offers, unavailable=found.unavailable, hears=hears))
-    async with SkillRunner(found.skills, sink=sink, zone=ZoneInfo(start.zone)) as runner:
+    settings = RunnerSettings(runs_triggers=start.runs_triggers)
+    async with SkillRunner(found.skills, settings=settings, sink=sink, zone=ZoneInfo(start.zone)) as runner:
 
         def tell() -> None:
             pipe.send(messages.SetUp(unavailable=runner.life.reasons))

@@ -40,6 +40,7 @@ class Start(Part):
     entry: str
     data: str
     variables: dict[str, str] = {}
+    runs_triggers: bool = True
     zone: str = "UTC"
 
 

@@ -42,6 +42,10 @@ MIN_LITERAL_WORDS: Final = 2
 """Words that must be said as they stand; with fewer, everyday speech would trigger calls."""
 
 
+_DURATION: Final = re.compile(
+    r"(?:([\d.,]+) ?(?:h|hours?|stunden?))?(?:(?:,| and| und)? ?([\d.,]+) ?(?:min|minutes?|minuten?))?"
+    r"(?:(?:,| and| und)? ?([\d.,]+) ?(?:s|seconds?|sekunden?))?"
+)
 _WHOLE: Final = re.compile(r"-?\d{1,18}\Z")
 _SLOT: Final = re.compile(r"\{([^{}]*)\}")
 _ESCAPED: Final = re.compile(r"\\.")
@@ -288,7 +292,7 @@ def _is_word(value: Json) -> bool:
 def _reader(reference: ListReference, root: Mapping[str, Json]) -> ReadSlot:
     """Return what turns the text in a slot into a value; the schema of the parameter checks it later."""
     schema = root["properties"][reference.slot_name]
-    values = schema.get("enum") if isinstance(schema, dict) else None
+    values = without_null(schema, root).get("enum")
     if bounds := reference.get_inline_range():
         first, last, step = bounds
         whole = range(first, last + 1, max(step, 1))
@@ -298,7 +302,20 @@ def _reader(reference: ListReference, root: Mapping[str, Json]) -> ReadSlot:
         return lambda text: known.get(spoken(text))
     if {"integer", "number"} & kinds_of(schema, root):
         return lambda text: _as_json(text) or None
+    if without_null(schema, root).get("format") == "duration":
+        return lambda text: _as_duration(text) or text or None
     return lambda text: text or None
+
+
+def _as_duration(text: str) -> str:
+    """Write "1 hour and 5 minutes" as ISO 8601 does; empty where it is none."""
+    if not (said := _DURATION.fullmatch(text.casefold())) or not any(said.groups()):
+        return ""
+    return "PT" + "".join(
+        f"{number.replace(',', '.')}{unit}"
+        for number, unit in zip(said.groups(), "HMS", strict=True)
+        if number
+    )
 
 
 @lru_cache(maxsize=100)

@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 SETTINGS_METHODS: Final = frozenset({"get_settings", "change_settings"})
 SETTINGS_HINT: Final = "Set it on the page of its device, or run 'strawberry skills settings {skill}'."
 _FILE: Final = "settings.json"
+_MASK: Final = str(SecretStr("any"))
 
 
 def variable_of(skill: str, setting: str) -> str:
@@ -54,7 +55,8 @@ class StoredSettings:
         self._lock = threading.Lock()
         names = {name: variable_of(skill, name) for name in model.model_fields}
         from_env = {name: variables[each] for name, each in names.items() if variables.get(each)}
-        set_here = self._read()
+        self._stored = self._read()
+        set_here = {name: self._stored[name] for name in names if name in self._stored}
         fitting = self._fitting({**from_env, **set_here})
         self._given = {name: each for name, each in fitting.items() if name in set_here}
         self._defaults = {name: each for name, each in fitting.items() if name not in set_here}
@@ -92,8 +94,7 @@ class StoredSettings:
 
     def _read(self) -> dict[str, Any]:
         try:
-            given = json.loads(self._path.read_bytes())
-            return {name: given[name] for name in self._model.model_fields if name in given}
+            return dict(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError) as error:
@@ -133,13 +134,16 @@ class StoredSettings:
         with self._lock:
             # A secret is stored as it is, and never shown.
             plain = {name: to_jsonable_python(_revealed(each)) for name, each in given.items()}
+            plain = {name: _unmasked(each, self._given.get(name)) for name, each in plain.items()}
             stored = {**self._given, **plain}
             try:
                 value, missing = self._validated({**self._defaults, **stored})
             except ValidationError as error:
                 message = explain(error, self._model, what="setting")
                 raise CallError(ErrorCode.BAD_ARGUMENTS, message) from None
-            write_private(self._path, json.dumps(stored).encode())
+            # What does not fit this version of the skill may fit another one.
+            self._stored |= stored
+            write_private(self._path, json.dumps(self._stored).encode())
             self._given, self._value, self.missing = stored, value, missing
             return self.shown
 
@@ -155,6 +159,17 @@ def _revealed(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_revealed(each) for each in value]
     return value
+
+
+def _unmasked(given: Any, present: Any) -> Any:
+    """Return a value with the present secrets where it has their asterisks, as a form sends them back."""
+    if given == _MASK:
+        return given if present is None else present
+    if isinstance(given, dict) and isinstance(present, dict):
+        return {name: _unmasked(each, present.get(name)) for name, each in given.items()}
+    if isinstance(given, list) and isinstance(present, list) and len(given) == len(present):
+        return list(map(_unmasked, given, present))
+    return given
 
 
 def _is_missing(mistake: Any) -> bool:

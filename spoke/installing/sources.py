@@ -62,7 +62,9 @@ def newest(source: str) -> str:
 def _files_of(source: str, target: Path) -> _Files:
     path = Path(source)
     if git := _GIT.fullmatch(source):
-        if urlsplit(git["url"]).password is not None:
+        address = urlsplit(git["url"])
+        # Over HTTPS a name alone is a token.
+        if address.password is not None or (address.scheme == "https" and address.username):
             raise ConfigError(
                 "the address has a password, which would be kept with the skill",
                 hint="Leave it out; git asks its credential helper.",

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import importlib.util
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from datetime import time as clock
 from functools import partial
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from contracts.errors import ConfigError, NotFound
 from identity.ids import uuid7
@@ -52,6 +53,13 @@ class Event:
     line: str
 
 
+def _checked(addresses: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, url in addresses.items():
+        if not re.fullmatch(r"(https?|webcal)://\S+", url.get_secret_value()):
+            raise ValueError(f"the address of {name} begins with https:// or webcal://")
+    return addresses
+
+
 class CalendarSkill(Skill):
     """The appointments of your calendars."""
 
@@ -67,7 +75,8 @@ class CalendarSkill(Skill):
         """Addresses of calendars by the names that you call them; a CalDAV address ends with a slash."""
 
         calendars: Annotated[
-            dict[str, Annotated[str, Field(pattern=r"^(https?|webcal)://\S+$")]],
+            dict[str, SecretStr],
+            AfterValidator(_checked),
             Field(min_length=1, max_length=20, description='{"family": "https://host/dav/family/"}'),
         ]
         username: Annotated[str, Field(max_length=200, description="Of CalDAV.")] = ""
@@ -153,11 +162,14 @@ class CalendarSkill(Skill):
 
     def _writable(self, calendar: str | None) -> tuple[str, str]:
         wanted = (calendar or "").strip().casefold()
-        for name, url in self.settings.calendars.items():
+        for name, url in self._addresses():
             if url.endswith("/") and wanted in ("", name.casefold()):
                 return name, url
         hint = "A CalDAV address ends with a slash."
         raise NotFound("there is no such calendar that can be written", hint=hint)
+
+    def _addresses(self) -> list[tuple[str, str]]:
+        return [(name, url.get_secret_value()) for name, url in self.settings.calendars.items()]
 
     def _login(self) -> dict[str, str]:
         if not self.settings.username:
@@ -166,7 +178,7 @@ class CalendarSkill(Skill):
         return {"authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
 
     async def _between(self, start: datetime, end: datetime) -> list[Event]:
-        asked = (self._of(name, url, start, end) for name, url in self.settings.calendars.items())
+        asked = (self._of(name, url, start, end) for name, url in self._addresses())
         found = [event for events in await asyncio.gather(*asked) for event in events]
         return sorted(found, key=lambda each: (each.start, each.title))[:_MOST_EVENTS]
 

@@ -77,6 +77,7 @@ class SkillProcess:
         variables: Gives those of ``.env``; it gets its own settings only.
         zone: Time zone of the home.
         home: Calls other skills for it.
+        runs_triggers: Whether its methods run by themselves.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class SkillProcess:
         variables: Callable[[], Mapping[str, str]] = dict,
         zone: str = "UTC",
         home: HomeCaller | None = None,
+        runs_triggers: bool = True,
         memory: int = limits.SKILL_MEMORY_BYTES,
         processes: int = limits.SKILL_PROCESSES,
     ) -> None:
@@ -105,6 +107,7 @@ class SkillProcess:
         self._variables = variables
         self._zone = zone
         self._home = home
+        self._runs_triggers = runs_triggers
         self._memory = memory
         self._processes = processes
         self._stdin: asyncio.StreamWriter | None = None
@@ -249,7 +252,11 @@ class SkillProcess:
         own = tuple(variable_of(name, "") for name in declared_skills(self.entry))
         variables = {name: value for name, value in self._variables().items() if name.startswith(own)}
         return messages.Start(
-            entry=str(self.entry), data=str(self._data), variables=variables, zone=self._zone
+            entry=str(self.entry),
+            data=str(self._data),
+            variables=variables,
+            zone=self._zone,
+            runs_triggers=self._runs_triggers,
         )
 
     def _end(self, fault: str) -> None:
@@ -271,6 +278,8 @@ class SkillProcess:
 
     async def _send(self, message: messages.ToChild) -> None:
         if self._stdin is not None:
+            if self._stdin.transport.get_write_buffer_size() > limits.SKILL_INPUT_BYTES:
+                self._end("it does not read its calls")
             with suppress(OSError):
                 self._stdin.write(messages.encoded(message))
                 await self._stdin.drain()

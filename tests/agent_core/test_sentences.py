@@ -90,6 +90,15 @@ def test_slots_are_typed_by_the_schema() -> None:
     assert matched(made, "switch to dull mode") is None
 
 
+def test_enums_behind_a_reference_mind_no_case_and_durations_are_spoken() -> None:
+    mood = {"anyOf": [{"enum": ["WARM", "Cold"]}, {"type": "null"}]}
+    lamp = method(
+        "glow", "glow {mood} now for {time}", mood=mood, time={"type": "string", "format": "duration"}
+    )
+    for said, time in (("5 minutes", "PT5M"), ("1 hour and 30 min", "PT1H30M"), ("2,5 Stunden", "PT2.5H")):
+        assert matched(index(on("pc", lamp)), f"glow warm now for {said}") == {"mood": "WARM", "time": time}
+
+
 def test_the_sentence_that_leaves_less_open_wins() -> None:
     made = index(
         on("pc", method("play", "play the {title}", title="string")),

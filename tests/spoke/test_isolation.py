@@ -18,6 +18,7 @@ from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.running.triggers import LocalSink
 from chat.tasks import happens, open_tasks
 from contracts.errors import CallError, ConfigError, ErrorCode
+from spoke import limits
 from spoke.isolation.environment import Environment
 from spoke.isolation.skill_process import SkillProcess
 from spoke.settings import SpokeSettings
@@ -96,6 +97,9 @@ PUMP = """
         def crash(self) -> None:
             print("the valve is stuck", file=sys.stderr)
             os._exit(3)
+
+        def freeze(self, text: str = "") -> None:
+            os.kill(os.getpid(), 19)
 
         def leak(self) -> None:
             while True:
@@ -240,6 +244,15 @@ async def test_one_that_misbehaves_ends_alone_with_its_reason_and_comes_back(
         await wait_for(lambda: not process.unavailable, "the next start")
         assert await runner.run("PumpSkill", "pour", [1]) == 3
         assert not [state for state in sink.states if state[0] != "PumpSkill"]
+
+
+async def test_one_that_does_not_read_its_calls_ends(pump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SKILL_INPUT_BYTES", 1_000_000)
+    async with running(pump, RecordingSink()) as (_, runner):
+        text = "x" * 900_000
+        calls = (runner.run("PumpSkill", "freeze", [text]) for _ in range(8))
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        assert any("does not read its calls" in str(each) for each in ended)
 
 
 async def test_its_methods_run_at_events_and_values_of_the_device(pump: Path) -> None:

@@ -34,11 +34,13 @@ class RunnerSettings(LifecycleSettings):
         max_result_bytes: What a result, and each yielded value, may have as JSON.
         max_waiting: How many calls of one skill may wait for their turn; the next one is ``busy``.
         max_threads: How many plain methods run at the same time, of all skills together.
+        runs_triggers: Whether methods run by themselves where their authors say so.
     """
 
     max_result_bytes: int = MAX_RESULT_BYTES
     max_waiting: int = 256
     max_threads: int = 64
+    runs_triggers: bool = True
 
 
 class NotCancelled(asyncio.CancelledError):
@@ -222,7 +224,7 @@ class SkillRunner:
         self._forget_gates(name)
 
     def _begin(self, skill: LoadedSkill) -> None:
-        if skill.triggers:
+        if skill.triggers and self._settings.runs_triggers:
             self._triggers[id(skill)] = RunningTriggers(
                 skill, sink=self._sink, call=self._run_itself, zone=self._zone
             )

@@ -25,6 +25,7 @@ def add_author_actions(actions: "argparse._SubParsersAction[Parser]") -> None:
     command.add_argument(
         "--samples", metavar="NAMES", default="none", help="samples to offer too, as media,lamp"
     )
+    command.add_argument("--triggers", action="store_true", help="run methods at times and events, too")
     command.add_argument(
         "--json-lines", action="store_true", help="for programs: one JSON object a line, both ways"
     )

@@ -39,9 +39,11 @@ def try_skills(options: argparse.Namespace) -> None:
 
     Loads skills as a device does, with their settings and data, and gives you what a model gets: the
     prompt, the three tools and their answers, each with its size and time. Skills that you save are loaded
-    again. It needs no hub. Calls are real, and may ask you, as a person, for a yes.
+    again. It needs no hub. Calls are real, and may ask you, as a person, for a yes. What a spoke that runs
+    beside it does at times or events is not done twice, unless --triggers asks for it.
     """
     from agent_core.skills.loading.loader import is_skill
+    from agent_core.skills.running.runner import RunnerSettings
     from deploy.settings.options import sample_names
     from deploy.settings.settings import read_household
     from spoke.settings import SpokeSettings
@@ -53,6 +55,7 @@ def try_skills(options: argparse.Namespace) -> None:
             skills=(folder,),
             samples=sample_names(options.samples),
             household=read_household(home),
+            runner=RunnerSettings(runs_triggers=options.triggers),
         )
         asyncio.run(_serve(settings, _Person(as_json=options.json_lines)))
 

@@ -1,6 +1,7 @@
 """What the owner of a device sets of a skill."""
 
 import asyncio
+import json
 import logging
 import stat
 from dataclasses import replace
@@ -76,7 +77,7 @@ def test_the_schema_of_the_settings_is_that_of_the_call(hosted):
     assert contract.flags.confirm
 
 
-def test_a_stored_value_that_no_longer_fits_is_left_out(hosted, tmp_path, caplog):
+async def test_a_stored_value_that_no_longer_fits_is_left_out_and_kept(hosted, tmp_path, caplog):
     file = tmp_path / "data" / "CoffeeSkill" / "settings.json"
     file.parent.mkdir(parents=True)
     file.write_text('{"cups": 9, "strength": "strong", "gone": 1}')
@@ -84,6 +85,9 @@ def test_a_stored_value_that_no_longer_fits_is_left_out(hosted, tmp_path, caplog
         skill = hosted().skills["CoffeeSkill"].instance
     assert (skill.settings.cups, skill.settings.strength) == (1, "strong")
     assert "cups" in caplog.text
+    async with hosted() as runner:
+        await runner.run("CoffeeSkill", "change_settings", kwargs={"strength": "mild"}, confirmed=True)
+    assert json.loads(file.read_text()) == {"cups": 9, "strength": "mild", "gone": 1}
     file.write_text("{")
     assert hosted().skills["CoffeeSkill"].instance.settings.strength == "mild"
 
@@ -205,5 +209,6 @@ async def test_secrets_inside_of_settings_are_kept_and_hidden_like_others(hosted
         contract = runner.skills["MailSkill"].methods["change_settings"].contract
         assert without_secrets(contract, given) == {"accounts": "••••••", "keys": "••••••"}
         assert sorted(secrets_of(runner.skills["MailSkill"].instance)) == ["hunter2", "s3cret"]
+        await runner.run("MailSkill", "change_settings", kwargs=shown, confirmed=True)
     async with hosted(MailSkill) as runner:
         assert await runner.run("MailSkill", "key") == "hunter2 s3cret"
