@@ -93,6 +93,8 @@ LEAD_SILENT_MS: Final = 3_000
 LEAD_BEAT_S: Final = 0.5
 """A leader says twice a second that it is there; one that is silent for three seconds is followed."""
 REPLICA_SEEN_S: Final = 1.0
+DATABASE_STOPPED_MS: Final = 3_000
+"""A process that is stopped while it writes keeps all others of its home from writing for this long."""
 MAX_DATABASE_REASON: Final = 300
 LEAST_DATABASE_BYTES: Final = 64 * 1024
 """With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""

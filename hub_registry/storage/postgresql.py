@@ -32,7 +32,9 @@ NAME_LOCK: Final = "hashtextextended(current_schema() || ' ' || {}, 0)"
 _NO_SCHEMA: Final = "3F000"
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 # Another one that writes may have stored while this one waited for the lock; it sees that.
-_BEGIN_WRITING: Final = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITER})"
+_BEGIN_WRITING: Final = (
+    f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {{}}; SELECT pg_advisory_xact_lock({_WRITER})"
+)
 _USED: Final = "strawberry_used"
 _KEEPALIVE: Final = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 """Within a minute the server knows that a machine is gone; seconds, and how often it asks."""
@@ -251,7 +253,8 @@ def _begin(connection: Connection) -> None:
     driver: Any = connection.connection.driver_connection
     try:
         # As a prepared statement it would have to be one command.
-        driver.execute(_BEGIN_WRITING if options.get(WRITES, False) else _BEGIN_READING, prepare=False)
+        writing = _BEGIN_WRITING.format(limits.DATABASE_STOPPED_MS)
+        driver.execute(writing if options.get(WRITES, False) else _BEGIN_READING, prepare=False)
     except psycopg.Error as error:
         connection.invalidate(error)
         raise OperationalError("BEGIN", None, error) from None

@@ -1,6 +1,9 @@
 """PostgreSQL as the database: what differs from SQLite, and the way from one to the other."""
 
+import asyncio
 import hashlib
+import threading
+from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
 
@@ -147,3 +150,30 @@ async def test_work_goes_on_after_a_restart_of_the_server(
                 with pytest.raises(StorageError):
                     await store.read(lambda session: session.get(TurnRow, ("ann", "t")))
             assert await Accounts(store).hub_id() == hub
+
+
+@pytest.mark.sqlite
+async def test_a_process_that_stops_while_it_writes_does_not_stop_the_others(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub_registry.limits.DATABASE_STOPPED_MS", 100)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def stopped(session: Session) -> None:
+        session.get(TurnRow, ("ann", "t0"))
+        begun.set()
+        goes_on.wait(60)
+        fill(session)
+
+    async with open_store(url) as one, open_store(url) as other, asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(_refused(one.write(stopped)))
+        await asyncio.to_thread(begun.wait)
+        await other.write(fill)
+        goes_on.set()
+        await writing
+        assert await one.read(lambda session: session.get(TurnRow, ("ann", "t0")))
+
+
+async def _refused(work: Awaitable[None]) -> None:
+    with pytest.raises(StorageError):
+        await work
