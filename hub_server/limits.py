@@ -92,5 +92,7 @@ REPLICA_LOOK_S: Final = 1.0
 LEADER_WAIT_S: Final = 6.0
 """A request waits for a leader: another one leads after at most five seconds."""
 LEADER_LOOK_S: Final = 0.2
+REPLICA_LEAVE_S: Final = 20.0
+"""How long a replica that is told to stop lets its turns run; service managers end it after 30 s or more."""
 REPLICA_GONE_LOOKS: Final = 5
 REMOTE_SKILLS_S: Final = 15.0

@@ -31,6 +31,7 @@ from hub_server.http.sentences import sentences
 from hub_server.http.skills import calls
 from hub_server.http.turns import turns
 from hub_server.mcp.clients import mcp_servers
+from hub_server.system.cluster import cluster
 from hub_server.system.first_steps import first_steps
 from hub_server.system.models import models
 from hub_server.system.operations import system
@@ -67,4 +68,5 @@ RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
     models,
     system,
     first_steps,
+    cluster,
 )

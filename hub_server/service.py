@@ -75,6 +75,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+async def _stay() -> None:
+    """Do nothing: a hub alone has nobody who goes on."""
+
+
 @dataclass(frozen=True)
 class Hub:
     """A hub that is running.
@@ -83,6 +87,7 @@ class Hub:
         url: Where its HTTP API is reached on this machine, base path included.
         http_port: The port of it.
         leader: What only one hub of a home does, where it is this one.
+        leave: Of a replica, gives the lead away and waits for its turns; of a hub alone, does nothing.
         turns: The turns that run.
         own: The hub's own skills.
         chat: Answers messages.
@@ -117,6 +122,7 @@ class Hub:
     has_proxy: bool = False
     lan_port: int | None = None
     wyoming_port: int | None = None
+    leave: Callable[[], Awaitable[None]] = _stay
 
     @property
     def live(self) -> Live:
@@ -279,10 +285,11 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         stack.callback(leader.close)
         stack.callback(mcp.close)
         stack.enter_context(announced(settings.directory, url))
+        leave: Callable[[], Awaitable[None]] = _stay
         if settings.is_replica:
             from hub_server.replicas.opening import open_replica
 
-            await stack.enter_async_context(
+            leave = await stack.enter_async_context(
                 open_replica(
                     settings,
                     registry,
@@ -291,7 +298,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     bus=bus,
                     manager=manager,
                     own=own,
-                    record=agent.record,
+                    agent=agent,
                     leader=leader,
                     gate=gate,
                     operations=operations,
@@ -319,6 +326,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             has_proxy=settings.http.has_proxy,
             lan_port=lan.port if lan else None,
             wyoming_port=wyoming_port,
+            leave=leave,
         )
 
 

@@ -125,6 +125,27 @@ class ShownPrompt(Part):
     problems: list[str]
 
 
+class ReplicaState(Part):
+    """A hub that serves this home beside others.
+
+    Attributes:
+        term: Of its latest lead, 0 before the first.
+        leads_since: None where another one leads.
+        seen_s: Seconds since it last said that it is there.
+        bus: Whether it was connected to the broker then.
+    """
+
+    name: str
+    state: Literal["leads", "serves", "gone"]
+    term: int
+    leads_since: Timestamp | None
+    seen_s: float
+    bus: bool
+    started_at: Timestamp
+    url: str
+    version: str
+
+
 class McpServerState(Part):
     """A server as ``strawberry mcp list`` shows it."""
 

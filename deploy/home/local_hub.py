@@ -79,7 +79,10 @@ async def stay(home: Home, hub: Hub, restart: Restart) -> None:
     # So that the first program need not wait for its process.
     hub.sandbox.start()
     async with open_web(hub, household=read_household(home)):
-        await restart.requested()
+        try:
+            await restart.requested()
+        finally:
+            await hub.leave()
 
 
 async def enter_hub(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
+from threading import RLock
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -128,14 +129,15 @@ class PostgreSQL:
 class Candidacy:
     """A session that holds the lock of a replica's name and may hold that of the lead.
 
-    The server ends it with its connection, and where it is silent: that of a process that is stopped. It is
-    used by one thread at a time.
+    The server ends it with its connection, and where it is silent: that of a process that is stopped.
     """
 
     def __init__(self, connect: Callable[[], Connection], name: str) -> None:
         self._connect = connect
         self._name = name
         self._session: Connection | None = None
+        # A caller that was cancelled leaves its thread behind.
+        self._lock = RLock()
 
     def open(self) -> None:
         """Open the session.
@@ -144,6 +146,10 @@ class Candidacy:
             DatabaseError: If the server is away.
             ConfigError: If another replica has the name.
         """
+        with self._lock:
+            self._open()
+
+    def _open(self) -> None:
         session = self._connect()
         session.exec_driver_sql(f"SET idle_session_timeout = {limits.LEAD_SILENT_MS}")
         named = f"SELECT pg_try_advisory_lock({NAME_LOCK.format('%s::text')})"
@@ -163,10 +169,11 @@ class Candidacy:
             DatabaseError: If the server is away.
             ConfigError: If another replica has the name by now.
         """
-        if self._session is None:
-            self.open()
-        assert self._session is not None
-        return bool(self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one())
+        with self._lock:
+            if self._session is None:
+                self._open()
+            assert self._session is not None
+            return bool(self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one())
 
     def keep(self) -> None:
         """Say that the holder is there.
@@ -174,14 +181,21 @@ class Candidacy:
         Raises:
             DatabaseError: If the session is gone, and the lock with it.
         """
-        assert self._session is not None
-        self._session.exec_driver_sql("SELECT 1")
+        with self._lock:
+            assert self._session is not None
+            self._session.exec_driver_sql("SELECT 1")
+
+    def release(self) -> None:
+        """Give the lead away, and keep the name."""
+        with self._lock, suppress(DatabaseError):
+            if self._session is not None:
+                self._session.exec_driver_sql(f"SELECT pg_advisory_unlock({_LEAD})")
 
     def close(self) -> None:
-        """Give the lock away."""
-        session, self._session = self._session, None
-        if session is not None:
-            with suppress(DatabaseError):
+        """Give both away."""
+        with self._lock, suppress(DatabaseError):
+            session, self._session = self._session, None
+            if session is not None:
                 session.close()
 
 

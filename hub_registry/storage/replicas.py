@@ -7,7 +7,7 @@ is refused in its own transaction, so that a leader that was stopped and goes on
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final, NoReturn
 
 from sqlalchemy.exc import DatabaseError
@@ -77,12 +77,14 @@ class Replica:
     Args:
         store: Of all of them.
         row: What the others are told.
+        on_bus: Returns whether it is connected to the broker.
 
     Attributes:
         term: Under which it leads; None while another one does.
     """
 
-    def __init__(self, store: Store, row: ReplicaRow) -> None:
+    def __init__(self, store: Store, row: ReplicaRow, *, on_bus: Callable[[], bool]) -> None:
+        self._on_bus = on_bus
         self._store = store
         self._row = row
         self._session = store.candidacy(row.instance)
@@ -105,6 +107,7 @@ class Replica:
         known = session.get(ReplicaRow, self._row.instance) or ReplicaRow(**self._row.model_dump())
         known.url, known.version = self._row.url, self._row.version
         known.started_at, known.seen_at = self._row.started_at, now()
+        known.on_bus = self._on_bus()
         session.add(known)
 
     async def stay(self, *, also: Callable[[], Awaitable[None]]) -> NoReturn:
@@ -116,6 +119,15 @@ class Replica:
                 await also()
             except StrawberryError as error:
                 _log.warning("the other replicas are looked for later: %s", error)
+
+    async def keep(self) -> None:
+        """Stay listed for a moment, though it does not try to lead any more."""
+        with suppress(DatabaseError):
+            await asyncio.to_thread(self._session.keep)
+
+    async def close(self) -> None:
+        """Count as gone from now on."""
+        await asyncio.to_thread(self._session.close)
 
     async def lead(self, leading: Leading) -> NoReturn:
         """Open what only a leader does whenever the lead is gained, until cancelled."""
@@ -141,7 +153,7 @@ class Replica:
                 await asyncio.sleep(limits.LEAD_BEAT_S)
         finally:
             # So that the next one need not wait.
-            await asyncio.shield(asyncio.to_thread(session.close))
+            await asyncio.shield(asyncio.to_thread(session.release))
 
     def _raise(self, session: Session) -> int:
         self._see(session)

@@ -342,6 +342,7 @@ CREATE TABLE replica (
     instance VARCHAR PRIMARY KEY NOT NULL,
     url VARCHAR NOT NULL,
     version VARCHAR NOT NULL,
+    on_bus BOOLEAN DEFAULT 0 NOT NULL,
     started_at VARCHAR(24) NOT NULL,
     seen_at VARCHAR(24) NOT NULL,
     term INTEGER NOT NULL DEFAULT 0,

@@ -177,6 +177,7 @@ class ReplicaRow(Table, table=True):
 
     Attributes:
         url: Where other replicas reach it.
+        on_bus: Whether it is connected to the broker.
         term: Of its latest lead, 0 before the first. The highest one of all is that of the leader.
     """
 
@@ -185,6 +186,7 @@ class ReplicaRow(Table, table=True):
     instance: str = Field(primary_key=True)
     url: str
     version: str
+    on_bus: bool = False
     started_at: datetime = Field(sa_type=Moment)
     seen_at: datetime = Field(sa_type=Moment)
     term: int = Field(default=0, sa_type=BigInteger)

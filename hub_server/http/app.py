@@ -44,6 +44,7 @@ from hub_server.http.turns import Turns, turns
 from hub_server.leading import Leader
 from hub_server.mcp.http import Mcp
 from hub_server.seeing.http import MetricsRoute
+from hub_server.system.cluster import Cluster, cluster
 from hub_server.system.first_steps import first_steps
 from hub_server.system.host import Health, LinkUp, PublicHealth
 from hub_server.system.models import ModelFiles, models
@@ -142,6 +143,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *operations.mount(models, ModelFiles(settings.home, services.gateway)),
             services.mcp.route(),
             *services.metrics.routes(),
+            *operations.mount(cluster, Cluster(registry.store, settings.is_replica)),
             *operations.mount(audit, Audit(log, registry, services.connections)),
             *(operations.mount(system, services.system) if services.system is not None else ()),
             *(operations.mount(first_steps, services.system) if services.system is not None else ()),

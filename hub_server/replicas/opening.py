@@ -1,6 +1,8 @@
 """A replica: it is listed, and opens what only one hub of a home does whenever it leads."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
@@ -14,12 +16,13 @@ from chat.tasks import open_tasks
 from hub_agent.bus.connection import Bus
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import OwnSkills
-from hub_agent.chat.record import ConversationRecord
+from hub_agent.chat.opening import AgentParts
 from hub_agent.settings import MAIN, HubSettings
 from hub_registry.access.bearer import Bearer, Gate
 from hub_registry.registry import Registry
 from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.tables import ReplicaRow, now
+from hub_server import limits
 from hub_server.leading import Leader
 from hub_server.replicas.live import RemoteLive
 from hub_server.replicas.passing import Passing
@@ -41,14 +44,16 @@ async def open_replica(
     bus: Bus,
     manager: DeviceManager,
     own: OwnSkills,
-    record: ConversationRecord,
+    agent: AgentParts,
     leader: Leader,
     gate: Gate,
     operations: Operations[Bearer],
     app: Starlette,
     version: str,
-) -> AsyncIterator[None]:
-    """Be one of the replicas for as long as the context is open; the lead is given away first.
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Be one of the replicas for as long as the context is open.
+
+    It yields what gives the lead away and waits until the turns of this replica have ended.
 
     Args:
         opening: See `hub_server.leading.open_leading`.
@@ -61,11 +66,11 @@ async def open_replica(
     row = ReplicaRow(
         instance=settings.instance, url=url, version=version, started_at=now(), seen_at=now(), term=0
     )
-    replica = Replica(registry.store, row)
+    replica = Replica(registry.store, row, on_bus=lambda: bus.link.connected)
     passing = Passing(
         registry, gate, instance=settings.instance, is_there=lambda name: routing.is_there(name)
     )
-    routing = Routing(replica, leader, registry.store, record, passing)
+    routing = Routing(replica, leader, registry.store, agent.record, passing)
     live = RemoteLive(registry, leader, own, routing, passing)
     # What belongs to the home has the same name whichever replica leads.
     of_home = settings.model_copy(update={"instance": MAIN})
@@ -89,10 +94,21 @@ async def open_replica(
     try:
         async with open_tasks() as tasks:
             tasks.create_task(replica.stay(also=look), name="replica: seen")
-            tasks.create_task(replica.lead(leading), name="replica: lead")
-            yield
+            leads = tasks.create_task(replica.lead(leading), name="replica: lead")
+
+            async def leave() -> None:
+                leads.cancel()
+                await asyncio.wait([leads], timeout=limits.REPLICA_LEAVE_S)
+                until = time.monotonic() + limits.REPLICA_LEAVE_S
+                # Turns tell nobody when they end.
+                while agent.running.open_count and time.monotonic() < until:
+                    await replica.keep()
+                    await asyncio.sleep(limits.LEADER_LOOK_S)
+
+            yield leave
     finally:
         gate.passed_on, operations.elsewhere = None, None
+        await asyncio.shield(replica.close())
         await passing.close()
 
 

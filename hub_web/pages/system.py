@@ -6,11 +6,13 @@ from functools import partial
 from nicegui import ui
 from pydantic import SecretStr
 
+from contracts.answers.system import ReplicaState
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.wire import rfc3339
 from hub_agent.bus.connection import BusHealth
 from hub_agent.settings import BusKind
 from hub_server.system import operations
+from hub_server.system.cluster import status
 from hub_server.system.first_steps import show_lan
 from hub_server.system.host import CheckAnswer
 from hub_server.system.operations import RestorableBackup, ShownLine, SystemState
@@ -51,6 +53,9 @@ async def system() -> None:
         _stores(found)
     with card(text("Access from other machines"), icon="wifi"):
         show_access(await view.api(show_lan), can_end=True)
+    if replicas := await view.api(status):
+        with card(text("Replicas of the hub"), icon="hub"):
+            _replicas(replicas)
     with card(text("Checks"), icon="fact_check") as tools:
         place = stack()
 
@@ -86,6 +91,26 @@ def _hub(found: SystemState) -> None:
                 text("Files"): found.home,
             }
         )
+
+
+def _replicas(found: list[ReplicaState]) -> None:
+    for each in found:
+        with stack():
+            told = {
+                "leads": text("{name} leads", name=each.name),
+                "serves": text("{name} serves", name=each.name),
+                "gone": text("{name} is gone", name=each.name),
+            }
+            dot("good" if each.bus else "warn" if each.state != "gone" else "bad", told[each.state])
+            facts(
+                {
+                    text("Leads since"): view.at(each.leads_since) if each.leads_since else "",
+                    text("Term"): str(each.term or ""),
+                    text("Last seen"): text("{n} s ago", n=text.number(each.seen_s)),
+                    text("Bus"): "" if each.bus else text("not connected"),
+                    text("Version"): each.version,
+                }
+            )
 
 
 def _links(found: SystemState) -> None:

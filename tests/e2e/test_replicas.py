@@ -181,6 +181,11 @@ def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_i
     call["confirmation"] = asked.value.confirmation
     assert house.at("a", "/api/skills/call", call)["result"] == "direct"
 
+    found = house.at("b", "/api/cluster")
+    assert [(each["name"], each["state"], each["bus"]) for each in found] == [
+        ("a", "leads", True),
+        ("b", "serves", True),
+    ]
     third = Asked(house, "b", "wait third", "t3")
     wait_for(lambda: "third begun" in journal.read_text(), what="the call")
     house.end("b")
@@ -194,3 +199,20 @@ def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_i
     house.at("a", f"/api/turns/t4/confirmations/{question['id']}", {"approve": True})
     wait_for(lambda: fourth.seen("final"), what="the answer")
     assert journal.read_text().count("third begun") == 1
+    assert [each["state"] for each in house.at("a", "/api/cluster")] == ["leads", "gone"]
+
+
+def test_a_leader_that_is_told_to_stop_is_followed_and_ends_its_turns(
+    house: Replicas, model: ScriptedModel
+) -> None:
+    model.script = acts
+    journal = house.directory / "pen" / "skills" / "journal.txt"
+    asked = Asked(house, "a", "sign last", "t1")
+    question = wait_for(lambda: asked.seen("confirmation"), what="the question")
+    house.send("a", signal.SIGTERM)
+    wait_for(lambda: "in term 2" in house.log("b"), what="another leader")
+    # Its turn goes on meanwhile, and so do its people.
+    house.at("b", f"/api/turns/t1/confirmations/{question['id']}", {"approve": True})
+    wait_for(lambda: asked.seen("final"), what="the answer")
+    assert journal.read_text() == "last\n"
+    assert house.processes.pop("a").wait(30) == 0

@@ -196,6 +196,7 @@ POST   /api/clients                                     A
 DELETE /api/clients/{name}                              A
 POST   /api/purge                                       A
 GET    /api/audit                                       AMG
+GET    /api/cluster                                     A
 GET    /api/audit/export                                AMG
 GET    /api/home-assistant                              A
 POST   /api/home-assistant/expose                       A
