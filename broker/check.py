@@ -64,7 +64,7 @@ class OurBroker:
         timeout_s: How long the broker may take for each answer.
     """
 
-    kind: Literal["embedded", "mosquitto"]
+    kind: Literal["embedded", "mosquitto", "nats"]
     url: str
     hub_id: str
     key: KeyPair
@@ -74,7 +74,7 @@ class OurBroker:
 
     def hub(self) -> ProbeLogin:
         """Return a login of the hub, which does not disturb a hub that runs."""
-        if self.kind == "embedded":
+        if self.kind != "mosquitto":
             client = self.client(Principal("hub", self.instance))
         else:
             login = hub_login(self.key, self.instance)
@@ -94,7 +94,7 @@ class OurBroker:
         return self._login(principal.id, SecretStr(tokens.issue(key or self.key, claims)))
 
     def _login(self, name: str, password: SecretStr) -> ProbeLogin:
-        protocol: Literal[4] | None = 4 if self.kind == "embedded" else None
+        protocol: Literal[4] | None = 4 if self.kind != "mosquitto" else None
         tls = client_context(self.ca)
         return ProbeLogin(
             self.url, name, name, password, tls=tls, protocol=protocol, timeout_s=self.timeout_s
@@ -196,8 +196,8 @@ async def _accounts(
 ) -> AsyncIterator[dict[Principal, ProbeLogin]]:
     """Allow principals to log in, and delete their logins at the end."""
     logins = {each: broker.client(each) for each in principals}
-    if broker.kind == "embedded":
-        # It knows a login by its token alone, which expires.
+    if broker.kind != "mosquitto":
+        # They know logins by their tokens alone, which expire.
         yield logins
         return
     login = hub_login(broker.key, broker.instance)

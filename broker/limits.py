@@ -26,21 +26,24 @@ REVOCATION_KEPT_S: Final = 2 * 366 * 86_400
 REVOCATIONS_AT_ONCE: Final = 2_000
 """Tokens and principals in one message: it then stays well below the broker's largest packet."""
 
-# Mosquitto: how long it may take, and what is sent to it at once.
+# Brokers that are programs of their own: how long they may take.
 
-MOSQUITTO_START_S: Final = 20.0
-"""How long Mosquitto may take until it listens; a full persistence file of a slow card is read before."""
-MOSQUITTO_LOOK_S: Final = 0.02
-MOSQUITTO_STOP_S: Final = 3.0
+BROKER_START_S: Final = 20.0
+"""How long one may take until it listens; a full persistence file of a slow card is read before."""
+BROKER_LOOK_S: Final = 0.02
+BROKER_STOP_S: Final = 3.0
 """How long it may take to write its retained messages at the end."""
-MOSQUITTO_RESTART_S: Final = (0.2, 15.0)
+BROKER_RESTART_S: Final = (0.2, 15.0)
 """First and longest wait before it is started again."""
-MOSQUITTO_HEALTHY_S: Final = 10.0
+BROKER_HEALTHY_S: Final = 10.0
 """After this time the backoff begins again: it did not end for the same reason."""
-MOSQUITTO_OPEN_FILES: Final = 8192
+BROKER_OPEN_FILES: Final = 8192
 """For three listeners with all the connections they may have. Many a system gives 1,024 to who does not ask.
 A much higher number costs memory: libwebsockets keeps a table of as many entries."""
-MOSQUITTO_LOG_LINES: Final = 20
+BROKER_LOG_LINES: Final = 20
+
+# Mosquitto: what is sent to it at once.
+
 MOSQUITTO_ANSWER_S: Final = 5.0
 """A person waits for it; the plugin answers within milliseconds."""
 COMMAND_BYTES_AT_ONCE: Final = 200_000
@@ -59,3 +62,12 @@ CHECK_BYTES: Final = 256 * 1024
 """The registration of a skill with a hundred methods."""
 CHECK_SHOWN: Final = 5
 """Wrong rights that are listed; the others are counted."""
+
+# NATS.
+
+NATS_ANSWER_S: Final = 2.0
+"""How long the servers may take to answer the hub; they take milliseconds."""
+NATS_RECONNECT_S: Final = 0.25
+"""Wait before the hub tries a node again: no one can log in without it."""
+NATS_CONNECTIONS: Final = 100_000
+"""Connections that one node lists at once, more than it can have open: half a kilobyte each."""

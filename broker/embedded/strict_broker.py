@@ -18,7 +18,7 @@ from amqtt.contexts import BrokerConfig, ListenerConfig
 from amqtt.mqtt.connect import ConnectPacket
 from amqtt.session import Session
 
-from broker.embedded.authentication import Gate, Revocations, TokenLogin, VerifiedLogin
+from broker.embedded.authentication import Revocations, TokenLogin, VerifiedLogin
 from broker.embedded.connection import Connection
 from broker.embedded.frames import (
     FrameBuffer,
@@ -33,6 +33,7 @@ from broker.embedded.peer import CHUNK, HandshakeFailed, Peer
 from broker.embedded.retained import Retained, RetainedStore
 from broker.embedded.topic_tree import TopicTree
 from broker.limits import MAX_LEVELS, SAME_FAILURE_S, WATCH_S
+from broker.logins import LoginCheck
 from contracts import topics
 from contracts.errors import InvalidMessage, Unauthorized
 
@@ -59,13 +60,19 @@ class StrictBroker(Broker):
     """The embedded broker without its sockets: log in, route, retain, revoke."""
 
     def __init__(
-        self, *, gate: Gate, limits: BrokerLimits, retained: RetainedStore, tasks: asyncio.TaskGroup
+        self,
+        check: LoginCheck,
+        revocations: Revocations,
+        *,
+        limits: BrokerLimits,
+        retained: RetainedStore,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         nowhere = {"default": ListenerConfig(bind=None)}
-        super().__init__(BrokerConfig(listeners=nowhere, plugins={_LOGIN_PLUGIN: {"gate": gate}}))
+        super().__init__(BrokerConfig(listeners=nowhere, plugins={_LOGIN_PLUGIN: {"check": check}}))
         self.refusals = Refusals()
         self._limits = limits
-        self._revocations: Revocations = gate.revocations
+        self._revocations = revocations
         self._revocations_lock = asyncio.Lock()
         self._store = retained
         self._tasks = tasks

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from contracts.errors import ConfigError
 from deploy.cli.hub.logins import login
 from deploy.cli.resources import add_declared
-from deploy.cli.serve import add_lan, add_listeners, add_trust, run_broker
+from deploy.cli.serve import add_lan, add_listeners, add_node, add_trust, run_broker
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.parser import Parser, days, port
@@ -157,6 +157,7 @@ def register_broker(parser: Parser) -> None:
     )
     add_lan(command)
     add_listeners(command)
+    add_node(command)
     command.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     command = actions.add_parser("provision", run=provision)
     command.add_argument("url", help="for example mqtt://127.0.0.1:1883")

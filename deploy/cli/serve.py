@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import faulthandler
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from deploy.settings.options import (
     Exposure,
     HubOptions,
     LanOptions,
+    NodeOptions,
     UpOptions,
     check_broker_ports,
     check_hub_ports,
@@ -54,6 +56,7 @@ _WARNING = (
 )
 _FREE = "default %(default)s; 0 for any free one"
 _SAMPLES = "samples to offer, as media,lamp, or none"
+_NODE = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}")
 _TOKEN_VARIABLE = "HUB_DEVICE_TOKEN"  # noqa: S105  the name of a variable
 
 
@@ -114,19 +117,37 @@ def _complete_restore(home: Home) -> None:
 
 
 def run_broker(options: argparse.Namespace) -> int:
-    """Run the embedded broker alone."""
+    """Run a broker alone: the embedded one, or a NATS server."""
     home = _start(options, quiet=options.with_parent)
     if options.with_parent:
         return _run_broker_child(home)
+    if options.kind != "nats" and options.cluster:
+        raise ConfigError("the embedded broker has no cluster", hint="Add --kind nats.")
     with quick_imports():
-        from deploy.home.brokers import embedded
         from deploy.settings.settings import read_broker_port
     lan = _lan(home, options)
     ports, moved = check_broker_ports(_broker_ports(options), lan, setting=read_broker_port(home))
-    if moved is not None:
+    if moved is not None and not (options.kind == "nats" and lan.exposure == "tls"):
         note(moved)
-    _serve(options, Restart(ServiceManager.take()), partial(embedded.run_broker, home, ports=ports, lan=lan))
+    _serve(options, Restart(ServiceManager.take()), _broker_of(home, options, ports, lan))
     return 0
+
+
+def _broker_of(
+    home: Home, options: argparse.Namespace, ports: BrokerPorts, lan: LanOptions
+) -> Callable[..., Coroutine[Any, Any, None]]:
+    if options.kind == "embedded":
+        with quick_imports():
+            from deploy.home.brokers import embedded
+        return partial(embedded.run_broker, home, ports=ports, lan=lan)
+    try:
+        from deploy.home.brokers import nats
+    except ImportError:
+        raise ConfigError(
+            "NATS is not installed", hint="Install it with: pip install 'strawberry-home[nats]'"
+        ) from None
+    node = NodeOptions(options.nats_port, options.cluster_port, options.cluster)
+    return partial(nats.run_nats, home, ports=ports, node=node, lan=lan)
 
 
 def _run_broker_child(home: Home) -> int:
@@ -406,6 +427,29 @@ def add_listeners(parser: Parser) -> None:
     """Add the listeners of a broker."""
     _add_port(parser, "--mqtts-port", default=BROKER_PORTS["mqtts"], text=f"with --lan; {_FREE}")
     _add_port(parser, "--ws-port", text="also accept MQTT over WebSocket on this port; 0 for any free one")
+
+
+def add_node(parser: Parser) -> None:
+    """Add what a NATS server needs more than another broker."""
+    parser.add_argument(
+        "--kind", choices=("embedded", "nats"), default="embedded", help="default %(default)s"
+    )
+    _add_port(parser, "--nats-port", default=NodeOptions.nats, text=f"of NATS, for hubs; {_FREE}")
+    _add_port(parser, "--cluster-port", default=NodeOptions.cluster, text="of NATS, for the other nodes")
+    parser.add_argument(
+        "--cluster",
+        type=_nodes,
+        default=(),
+        metavar="HOST:PORT,…",
+        help="the other nodes of a NATS cluster, each with its cluster port (default 6222)",
+    )
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    nodes = tuple(each if ":" in each else f"{each}:{NodeOptions.cluster}" for each in text.split(","))
+    if not all(_NODE.fullmatch(each) for each in nodes):
+        raise argparse.ArgumentTypeError("is not a list such as two.lan:6222,three.lan:6222")
+    return nodes
 
 
 def add_up_arguments(parser: Parser) -> None:

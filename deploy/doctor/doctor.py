@@ -334,6 +334,7 @@ _KINDS = {
     "embedded": "embedded",
     "mosquitto": "a Mosquitto of our own",
     "emqx": "EMQX",
+    "nats": "NATS",
     "shared": "shared with others",
 }
 

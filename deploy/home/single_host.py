@@ -29,6 +29,7 @@ _KINDS = {
     "embedded": "embedded, run elsewhere",
     "mosquitto": "Mosquitto, set up by Strawberry",
     "emqx": "EMQX",
+    "nats": "NATS, set up by Strawberry",
     "shared": "shared with others: topics stand below strawberry/, logins are ordinary ones",
 }
 

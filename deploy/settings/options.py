@@ -11,6 +11,7 @@ from contracts.errors import ConfigError, PortTaken
 from deploy import limits
 
 PORT_OPTIONS: Final = "--mqtt-port, --mqtts-port or --ws-port"
+NODE_PORT_OPTIONS: Final = f"{PORT_OPTIONS}, --nats-port or --cluster-port"
 
 
 Exposure = Literal["loopback", "tls", "insecure"]
@@ -51,6 +52,21 @@ class BrokerPorts:
     mqtt: int | None = None
     mqtts: int = BROKER_PORTS["mqtts"]
     websocket: int | None = None
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """A NATS server; 0 takes any free port.
+
+    Attributes:
+        nats: Where hubs connect.
+        cluster: Where the other nodes connect.
+        others: ``host:port`` of those.
+    """
+
+    nats: int = 4222
+    cluster: int = 6222
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ from voice.settings import VoiceSettings
 _Table = TypeVar("_Table", bound=BaseModel)
 _BrokerUrl = Annotated[str, matching(r"^mqtts?://", "an address such as mqtt://host:1883")]
 
+_NodeUrl = Annotated[str, matching(r"^(nats|tls)://[^@/]+:\d+$", "an address such as tls://host:4222")]
+
 
 class _SettingsTable(BaseModel):
     # Built at first use: a start reads few of the tables.
@@ -171,14 +173,17 @@ class BrokerTable(LoginTable):
         port: Of the one that Strawberry runs; 0 takes any free one.
         trust: Use it although Strawberry did not set it up, as ``--trust-broker`` says.
         addresses: Given to devices instead of ``url``, where they reach the broker under another name.
-        kind: ``emqx`` for one with the configuration of ``strawberry render emqx``.
+        kind: ``emqx`` for one with the configuration of ``strawberry render emqx``; ``nats`` for nodes of
+            this home that run elsewhere: ``addresses`` are then those of all.
+        nodes: Where hubs reach them, with the port of NATS itself.
     """
 
     url: _BrokerUrl | None = None
     port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     trust: bool = False
     addresses: tuple[_BrokerUrl, ...] = ()
-    kind: Literal["emqx"] | None = None
+    kind: Literal["emqx", "nats"] | None = None
+    nodes: tuple[_NodeUrl, ...] = ()
 
     @model_validator(mode="after")
     def _one_broker(self) -> Self:
@@ -186,6 +191,8 @@ class BrokerTable(LoginTable):
             raise ValueError("url is missing: the other settings are for a broker that runs elsewhere")
         if self.url is not None and self.port is not None:
             raise ValueError("port is for the broker that Strawberry runs itself: leave out port, or url")
+        if (self.kind == "nats") != bool(self.nodes):
+            raise ValueError('kind = "nats" needs nodes, as ["tls://one.lan:4222"], and nodes needs it')
         return self
 
 

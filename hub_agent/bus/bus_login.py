@@ -25,11 +25,11 @@ def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
     the settings have confirmed that it is ours. A shared one gets its ordinary login and nothing else.
     """
     bus, instance = settings.bus, settings.instance
-    common = LinkSettings(
-        urls=(bus.url,), client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix
-    )
+    # Of a cluster, any node will do.
+    urls = tuple(dict.fromkeys((bus.url, *bus.addresses))) if bus.kind == "nats" else (bus.url,)
+    common = LinkSettings(urls=urls, client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix)
     match bus.kind:
-        case "embedded" | "emqx":
+        case "embedded" | "emqx" | "nats":
             # The user name must be the subject of the token, which is the instance.
             password = partial(_token, settings, registry)
             return replace(common, client_id=instance, username=instance, password=password)

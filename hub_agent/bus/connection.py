@@ -13,6 +13,7 @@ from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks, supervise
 from contracts.answers.system import LinkHealth
+from contracts.claims import PrincipalKind
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
@@ -84,6 +85,10 @@ async def open_bus(
         started_at=next_start(settings.directory / "started"),
     )
     async with AsyncExitStack() as stack:
+        logins: BrokerLogins | None = None
+        if settings.bus.kind == "nats":
+            # Before the hub logs in: it lets itself in.
+            logins = await stack.enter_async_context(open_nats_logins(settings.bus, registry))
         link = await stack.enter_async_context(
             open_link(link_settings(settings, registry), will=presence.will, wait_s=CONNECT_S)
         )
@@ -96,7 +101,7 @@ async def open_bus(
                 on_unconfirmed=_log_unconfirmed,
             )
         )
-        logins = await _open_logins(stack, settings.bus.kind, link)
+        logins = logins or await _open_logins(stack, settings.bus.kind, link)
         service = RegistryService(registry, link=link, presence=presence, logins=logins)
         stack.callback(service.on_presence(partial(_follow_presence, caller)))
         tasks = await stack.enter_async_context(open_tasks())
@@ -116,8 +121,32 @@ async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> Brok
 
             # Over the same link, so that it is there whenever the hub is.
             return MosquittoLogins(await stack.enter_async_context(DynamicSecurity(link)))
-        case "emqx" | "shared":
+        case "emqx" | "nats" | "shared":
             return None
+
+
+@asynccontextmanager
+async def open_nats_logins(bus: BusSettings, registry: Registry) -> AsyncIterator[BrokerLogins]:
+    """Answer who may log in on a NATS while the context is open."""
+    # Here: a home without NATS does not load it.
+    from broker.nats.logins import NatsAccess, open_nats
+
+    authority = registry.authority
+
+    def present(kind: PrincipalKind, name: str) -> str | None:
+        claims = authority.on_bus(kind, name)
+        return claims.jti if claims is not None else None
+
+    access = NatsAccess(
+        bus.nodes,
+        hub_id=registry.hub_id,
+        key=registry.key,
+        present=present,
+        is_revoked=authority.is_revoked,
+        ca=bus.ca,
+    )
+    async with open_nats(access, wait_s=CONNECT_S) as logins:
+        yield logins
 
 
 def link_health(link: Link) -> LinkHealth:

@@ -345,6 +345,6 @@ CREATE TABLE replica (
     on_bus BOOLEAN DEFAULT 0 NOT NULL,
     started_at VARCHAR(24) NOT NULL,
     seen_at VARCHAR(24) NOT NULL,
-    term INTEGER NOT NULL DEFAULT 0,
+    term BIGINT NOT NULL DEFAULT 0,
     leads_since VARCHAR(24)
 );

@@ -129,6 +129,7 @@ def _links(found: SystemState) -> None:
                     "embedded": text("embedded"),
                     "mosquitto": "Mosquitto",
                     "emqx": "EMQX",
+                    "nats": "NATS",
                     "shared": text("shared with others"),
                 }
                 facts(

@@ -5,7 +5,7 @@ The table is not computed from `contracts.access`, because it is there to try wh
 
 import secrets
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from broker.probe import Probe, ProbeLogin, Received, open_probe
@@ -60,7 +60,8 @@ class Expected:
 
 
 _PRESENCE: Final = (STATUS, HEARTBEAT, SKILL, STATE, EVENT)
-_READ: Final = (*_PRESENCE, HUB_STATUS, WATCHER, WATCHER_VALUE, CAPTURE, USER_EVENT)
+_PUBLIC: Final = (*_PRESENCE, HUB_STATUS)
+_READ: Final = (*_PUBLIC, WATCHER, WATCHER_VALUE, CAPTURE, USER_EVENT)
 _READER: Final = Expected(hear=_READ, others=_PRESENCE, wide=_READ, everything=_READ)
 _CHATS: Final = (*_READ, CHAT_REPLY)
 
@@ -96,15 +97,18 @@ class Row(NamedTuple):
     named: str
 
 
-def rows(who: Principal, *, device: str, other: str) -> Iterator[Row]:
+def rows(who: Principal, *, device: str, other: str, exact: bool = False) -> Iterator[Row]:
     """Return every line for a principal.
 
     Args:
+        exact: The broker delivers what may be subscribed to, and filters nothing of a wider subscription.
         device: Name of a device in the topics that are not another's, where it is none itself.
         other: The other's name: of a device, a principal and a user.
     """
     more = " for home assistant" if who.home_assistant else " with chat" if who.chat else ""
     may = EXPECTED[who.kind + (more if who.kind == "client" else "")]
+    if exact and may.everything:
+        may = replace(may, wide=_PUBLIC, everything=())
     values = {"skill": "Check", "method": "check", "property": "check", "name": "check", "call": _CALL_ID}
     values |= {
         "instance": "check",
@@ -137,15 +141,18 @@ def rows(who: Principal, *, device: str, other: str) -> Iterator[Row]:
 _CALL_ID: Final = "0190a6c8-4d3a-7b6e-8f00-000000000000"
 
 
-async def try_rights(who: Principal, login: ProbeLogin, hub: Probe, *, device: str, other: str) -> list[str]:
+async def try_rights(
+    who: Principal, login: ProbeLogin, hub: Probe, *, device: str, other: str, exact: bool = False
+) -> list[str]:
     """Try every line of the table for a principal, and return what is not as it says.
 
     Args:
         hub: Logged in as the hub, which may do all of it; it is subscribed to all our topics.
         device: Name of a device that is not the other one.
         other: Name of the other device, principal and user.
+        exact: As in `rows`.
     """
-    table = list(rows(who, device=device, other=other))
+    table = list(rows(who, device=device, other=other, exact=exact))
     for branch in topics.BRANCHES:
         await hub.subscribe(branch)
     wrong = await _try_publishing([row for row in table if row.way == "publish"], login, hub)

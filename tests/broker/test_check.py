@@ -33,7 +33,7 @@ DENIED = (
 
 
 def ours(bus: Bus) -> OurBroker:
-    kind = "embedded" if bus.kind == "embedded" else "mosquitto"
+    kind = "mosquitto" if bus.kind == "container" else bus.kind
     return OurBroker(kind, bus.url, HUB_ID, bus.hub, INSTANCE, timeout_s=60)  # type: ignore[arg-type]
 
 

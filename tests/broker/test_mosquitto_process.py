@@ -17,7 +17,7 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
-from broker.mosquitto import process
+from broker import process
 from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.own_logins import admin_login, hub_login
 from broker.mosquitto.process import MosquittoSettings, RunningMosquitto, open_mosquitto
@@ -327,7 +327,7 @@ async def test_a_renewed_certificate_is_shown_once_it_was_reloaded(
 async def test_what_it_says_is_in_the_debug_log(
     settings: MosquittoSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "broker.mosquitto.process")
+    caplog.set_level(logging.DEBUG, "broker.process")
     async with open_mosquitto(settings):
         pass
     assert "Mosquitto: " in caplog.text

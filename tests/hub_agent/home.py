@@ -18,6 +18,9 @@ from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
+from broker.nats.config import Node
+from broker.nats.keys import NatsKeys
+from broker.nats.process import NatsSettings, open_nats_server
 from bus.link import Link, LinkSettings, open_link
 from bus.rpc import ProgressSink, Responder
 from contracts.claims import SCOPES, Scope
@@ -95,7 +98,7 @@ class Home:
     def device_login(self, device: str, key: KeyPair, token: str) -> LinkSettings:
         """How a device logs in on this kind of bus."""
         login = self.login(device, token)
-        if self.kind != "embedded":
+        if self.kind not in ("embedded", "nats"):
             return login
         return replace(login, password=bus_password(self.hub.registry.hub_id, device, key, token))
 
@@ -204,34 +207,42 @@ async def open_home(
         **settings,
     }
     async with AsyncExitStack() as stack:
-        url = await _enter_broker(stack, kind, directory / "broker", hub_id, key)
-        prefix = SHARED_PREFIX if kind == "shared" else ""
-        on_bus = BusSettings.model_validate({"url": url, "kind": kind, "topic_prefix": prefix, **bus})
+        given_bus = {
+            "kind": kind,
+            **await _enter_broker(stack, kind, directory / "broker", hub_id, key),
+            **bus,
+        }
+        on_bus = BusSettings.model_validate(given_bus)
         hub = await stack.enter_async_context(
             open_hub(HubSettings(home=directory, bus=on_bus, **given), host=host)
         )
         # A broker that is slow for a moment is found in the background.
         await within_patience(hub.link.wait_connected())
         devices = await stack.enter_async_context(AsyncExitStack())
-        yield Home(directory, hub, url, devices, kind)
+        yield Home(directory, hub, on_bus.url, devices, kind)
 
 
 async def _enter_broker(
     stack: AsyncExitStack, kind: BusKind, directory: Path, hub_id: str, key: KeyPair
-) -> str:
-    """Start a broker of this kind; skip the test where the machine has none."""
+) -> dict[str, Any]:
+    """Start a broker of this kind, and say where it is; skip the test where the machine has none."""
     if kind == "embedded":
         settings = EmbeddedSettings(
             data_dir=directory, hub_id=hub_id, hub_key=key.public, listeners=(Listener(port=0),)
         )
-        return (await stack.enter_async_context(open_embedded(settings))).url
+        return {"url": (await stack.enter_async_context(open_embedded(settings))).url}
+    if kind == "nats":
+        node = Node("127.0.0.1", mqtt=0, hub=0)
+        opening = open_nats_server(NatsSettings(directory, NatsKeys(key).for_nodes(), node))
+        server = await stack.enter_async_context(opening)
+        return {"url": server.url, "nodes": (server.hub_url,)}
     require(find_mosquitto() is not None, HINT)
     if kind == "shared":
         directory.mkdir()
-        return stack.enter_context(Mosquitto(directory)).url
+        return {"url": stack.enter_context(Mosquitto(directory)).url, "topic_prefix": SHARED_PREFIX}
     listeners = (MosquittoListener(port=free_port()),)
     ours = MosquittoSettings(data_dir=directory, hub_id=hub_id, key=key, listeners=listeners)
-    return (await stack.enter_async_context(open_mosquitto(ours))).url
+    return {"url": (await stack.enter_async_context(open_mosquitto(ours))).url}
 
 
 def _model(url: str) -> Model:

@@ -13,9 +13,14 @@ from broker.mosquitto.logins import MosquittoLogins
 from broker.mosquitto.own_logins import hub_login as mosquitto_login
 from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
+from broker.nats.config import Node
+from broker.nats.keys import NatsKeys
+from broker.nats.process import NatsSettings, open_nats_server
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.devices.presence import DeviceStatus
+from hub_agent.bus.connection import open_nats_logins
+from hub_agent.settings import BusSettings
 from hub_registry.bus.purging import Purger
 from hub_registry.devices.presence import PresenceState
 from hub_registry.registry import Registry
@@ -28,7 +33,7 @@ from tests.mosquitto import HINT, find_mosquitto
 from tests.proofs import bus_password
 from tests.requirements import require
 
-KINDS = ("embedded", "mosquitto")
+KINDS = ("embedded", "mosquitto", "nats")
 
 
 @asynccontextmanager
@@ -48,6 +53,18 @@ async def open_own(
             serve(registry, broker.url, login=hub_login, purgers=purgers) as hub,
         ):
             hub.url = broker.url
+            yield hub
+        return
+    if kind == "nats":
+        node = Node("127.0.0.1", mqtt=port, hub=0)
+        async with (
+            open_nats_server(NatsSettings(directory, NatsKeys(registry.key).for_nodes(), node)) as server,
+            open_nats_logins(
+                BusSettings(url=server.url, kind="nats", nodes=(server.hub_url,)), registry
+            ) as logins,
+            serve(registry, server.url, login=hub_login, logins=lambda _: logins, purgers=purgers) as hub,
+        ):
+            hub.url = server.url
             yield hub
         return
     require(find_mosquitto() is not None, HINT)

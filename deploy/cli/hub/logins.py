@@ -39,7 +39,7 @@ def login(options: argparse.Namespace) -> None:
                 running=running,
                 ca_file=str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)",
                 # Mosquitto knows no prefixes: a free client id could push a device off the bus.
-                several=kind == "embedded",
+                several=kind in ("embedded", "nats"),
             )
         ),
     )

@@ -51,6 +51,8 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
         for each in (url, *addresses):
             refuse_readable(each, hint=_WITH_TLS)
         return BusSettings(url=url, kind="emqx", ca=_authority(home, table), addresses=addresses)
+    if table is not None and table.kind == "nats":
+        return _cluster(home, url, table)
     ours = find_ours(home, url)
     if ours is not None:
         if not ours.insecure:
@@ -79,6 +81,15 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
         )
     # Nothing listens there yet: the embedded broker of this home may start, and no other broker is used.
     return own_bus(home, url, OurBroker("embedded", urls=(url,)), addresses)
+
+
+def _cluster(home: Home, url: str, table: BrokerTable) -> BusSettings:
+    """Return how the hub uses nodes of NATS that the settings name as ours."""
+    for each in (url, *table.addresses, *table.nodes):
+        refuse_readable(each.replace("tls:", "mqtts:").replace("nats:", "mqtt:"), hint=_WITH_TLS)
+    return BusSettings(
+        url=url, kind="nats", ca=_authority(home, table), addresses=table.addresses, nodes=table.nodes
+    )
 
 
 def _own_url(home: Home) -> str:
@@ -121,6 +132,7 @@ def own_bus(home: Home, url: str, ours: OurBroker, addresses: tuple[str, ...] = 
         kind=ours.kind,
         ca=ours.ca,
         addresses=addresses or ours.addresses,
+        nodes=ours.nodes,
         is_ours=partial(_is_ours, home, url),
     )
 

@@ -19,7 +19,7 @@ from identity.files import is_held, only_one, write_private
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
 
-OurKind = Literal["embedded", "mosquitto"]
+OurKind = Literal["embedded", "mosquitto", "nats"]
 _Listener = TypeVar("_Listener")
 
 
@@ -34,6 +34,7 @@ class OurBroker:
         websocket: Where it speaks MQTT over WebSocket; None where it does not.
         ca: PEM of the authority of an ``mqtts`` address; None for the system's authorities.
         insecure: Whether its owner accepted that others in the network can read what goes there.
+        nodes: Where a hub reaches a NATS with its own protocol.
     """
 
     kind: OurKind
@@ -42,6 +43,7 @@ class OurBroker:
     websocket: str | None = None
     ca: str | None = None
     insecure: bool = False
+    nodes: tuple[str, ...] = ()
 
     def own_name_of(self, url: str) -> str | None:
         """Return this broker's own way to write an address; None if the address is not one of its own.
@@ -153,7 +155,7 @@ def report_broker(report: Reporter, broker: OurBroker) -> None:
 
 
 def _described(broker: OurBroker) -> Iterator[str]:
-    name = "embedded" if broker.kind == "embedded" else "Mosquitto"
+    name = {"embedded": "embedded", "mosquitto": "Mosquitto", "nats": "NATS"}[broker.kind]
     yield f"  broker   {broker.urls[0]} ({name})"
     if broker.websocket is not None:
         yield f"           {broker.websocket} (WebSocket)"
@@ -235,12 +237,13 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _broker(stored: dict[str, Any]) -> OurBroker:
     return OurBroker(
-        kind="mosquitto" if stored.get("kind") == "mosquitto" else "embedded",
+        kind=stored["kind"] if stored.get("kind") in ("mosquitto", "nats") else "embedded",
         urls=tuple(map(str, _list(stored.get("urls")))),
         addresses=tuple(map(str, _list(stored.get("addresses")))),
         websocket=stored.get("websocket"),
         ca=stored.get("ca"),
         insecure=stored.get("insecure") is True,
+        nodes=tuple(map(str, _list(stored.get("nodes")))),
     )
 
 

@@ -1,0 +1,1 @@
+"""A NATS server, or a cluster of them, as the bus."""

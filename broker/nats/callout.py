@@ -1,0 +1,138 @@
+"""Answers of the hub to NATS's question who may log in, see "Auth Callout" of its documentation."""
+
+import base64
+import json
+import logging
+import secrets
+import time
+from typing import Annotated, Any
+
+import nkeys
+from nats.aio.msg import Msg
+from pydantic import BaseModel, Field, ValidationError
+
+from broker.logins import LoginCheck
+from broker.nats.keys import ACCOUNT
+from broker.nats.permissions import permissions
+from contracts.access import Principal
+from contracts.claims import Claims
+from contracts.errors import StrawberryError, Unauthorized
+
+__all__ = ["SUBJECT", "Callout", "login_name"]
+
+_log = logging.getLogger(__name__)
+
+SUBJECT = "$SYS.REQ.USER.AUTH"
+"""Where a server asks, in the account of the hub."""
+
+
+class _Options(BaseModel):
+    user: str | None = None
+    password: Annotated[str | None, Field(alias="pass")] = None
+
+
+class _Client(BaseModel):
+    mqtt_id: str | None = None
+
+
+class _Server(BaseModel):
+    id: str
+
+
+class _Request(BaseModel):
+    server_id: _Server
+    user_nkey: str
+    client_info: _Client = _Client()
+    connect_opts: _Options = _Options()
+
+
+class Callout:
+    """Answers requests to log in.
+
+    Args:
+        issuer: Key whose signature the servers accept.
+    """
+
+    def __init__(self, issuer: nkeys.KeyPair, check: LoginCheck) -> None:
+        self._issuer = issuer
+        self._check = check
+
+    async def answer(self, message: Msg) -> None:
+        """Answer one request; it is a JWT of the server, and so is the answer."""
+        try:
+            request = _Request.model_validate(_claims(message.data)["nats"])
+        except (ValueError, LookupError, TypeError, ValidationError):
+            _log.warning("a request of NATS to log in cannot be read")
+            return
+        await message.respond(self._answer(request).encode())
+
+    def _answer(self, request: _Request) -> str:
+        options, client_id = request.connect_opts, request.client_info.mqtt_id
+        result: dict[str, Any]
+        try:
+            claims = self._check.admit(username=options.user, client_id=client_id, password=options.password)
+            result = {"jwt": self._user(request.user_nkey, claims)}
+        except StrawberryError as error:
+            _log.warning("refused the login of %r as %r: %s", client_id, options.user, error.message)
+            result = {"error": error.message if isinstance(error, Unauthorized) else "refused"}
+        return self._signed(
+            {
+                "sub": request.user_nkey,
+                "aud": request.server_id.id,
+                "nats": {"type": "authorization_response", "version": 2, **result},
+            }
+        )
+
+    def _user(self, user_key: str, claims: Claims) -> str:
+        principal = Principal.of(claims)
+        user = {
+            "type": "user",
+            "version": 2,
+            "subs": -1,
+            "data": -1,
+            "payload": -1,
+            "allowed_connection_types": _MQTT,
+        }
+        return self._signed(
+            {
+                "sub": user_key,
+                "name": login_name(principal, claims.jti),
+                "aud": ACCOUNT,
+                # The server ends the connection then.
+                "exp": claims.exp,
+                "nats": user | permissions(principal),
+            }
+        )
+
+    def _signed(self, claims: dict[str, Any]) -> str:
+        issued = {
+            "iss": self._issuer.public_key.decode(),
+            "iat": int(time.time()),
+            "jti": secrets.token_hex(16),
+        }
+        head = _encoded({"typ": "JWT", "alg": "ed25519-nkey"})
+        body = f"{head}.{_encoded(issued | claims)}"
+        return f"{body}.{_base64(self._issuer.sign(body.encode()))}"
+
+
+_MQTT = ["MQTT", "MQTT_WS"]
+
+
+def login_name(principal: Principal, token: str = "") -> str:
+    """Return the name under which servers list a connection; without a token, how such names begin."""
+    return f"{principal.kind}/{principal.id}/{token}"
+
+
+def _claims(token: bytes) -> dict[str, Any]:
+    # Not verified: only servers with the system account publish there.
+    body = token.split(b".")[1]
+    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)))
+    return claims
+
+
+def _encoded(content: dict[str, Any]) -> str:
+    return _base64(json.dumps(content, separators=(",", ":")).encode())
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

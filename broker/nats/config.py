@@ -1,0 +1,144 @@
+"""The configuration file of a NATS server that is a node of our bus."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from broker.nats.keys import ACCOUNT, NodeKeys
+from contracts.addresses import bracketed, is_loopback
+from contracts.errors import ConfigError
+from identity.certificates import ServerCertificate
+
+__all__ = ["ACCOUNT_OF_HUB", "NatsConfig", "Node", "render"]
+
+ACCOUNT_OF_HUB: Final = "hub"
+"""Account in which the hub is asked who may log in; no topic of the home is there."""
+_SYSTEM: Final = "system"
+_CLUSTER: Final = "strawberry"
+_NODE: Final = "node"
+_STORE_BYTES: Final = 1 << 30
+"""Retained messages, and messages that were not delivered yet: far more than a home has."""
+_LOGIN_S: Final = 5
+"""How long the hub may take to answer a login; it takes milliseconds."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """Where a node listens.
+
+    Attributes:
+        host: An address without brackets; ``0.0.0.0`` is every one of IPv4.
+        mqtt: Port of devices and clients.
+        hub: Port of hubs, with NATS's own protocol.
+        cluster: Port of the other nodes; None where it is alone.
+        websocket: Port of MQTT over WebSocket; None for none.
+        others: ``host:port`` of the other nodes.
+        tls: For all of them; None for none, which only loopback may do without.
+        ca: File of the authority that the other nodes' certificates come from.
+        insecure: Other machines may connect without TLS.
+    """
+
+    host: str
+    mqtt: int
+    hub: int
+    cluster: int | None = None
+    websocket: int | None = None
+    others: tuple[str, ...] = ()
+    tls: ServerCertificate | None = None
+    ca: Path | None = None
+    insecure: bool = False
+
+    @property
+    def ports(self) -> dict[str, int]:
+        found = {"mqtt": self.mqtt, "hub": self.hub, "cluster": self.cluster, "websocket": self.websocket}
+        return {name: port for name, port in found.items() if port is not None}
+
+
+@dataclass(frozen=True)
+class NatsConfig:
+    """Content of the file.
+
+    Attributes:
+        name: Of the node, always the same and no other's.
+        data_dir: Where it keeps retained messages.
+    """
+
+    name: str
+    node: Node
+    keys: NodeKeys
+    data_dir: Path
+    max_packet_bytes: int = 1 << 20
+
+
+def render(config: NatsConfig) -> str:
+    """Write the file, in JSON, which NATS reads. It holds the secret of the nodes: keep it owner-only.
+
+    Raises:
+        ConfigError: If it would be open to other machines without TLS unasked.
+    """
+    node = config.node
+    if node.tls is None and not node.insecure and not is_loopback(node.host):
+        raise ConfigError(
+            f"NATS would listen on {node.host} without TLS",
+            hint="Give it a certificate, or ask for it with --insecure-lan.",
+        )
+    return json.dumps(dict(_entries(config)), indent=1) + "\n"
+
+
+def _entries(config: NatsConfig) -> Iterator[tuple[str, Any]]:
+    node, keys = config.node, config.keys
+    yield "server_name", config.name
+    yield "listen", _endpoint(node.host, node.hub)
+    yield "max_payload", config.max_packet_bytes
+    yield "logtime", False
+    yield "jetstream", {"store_dir": str(config.data_dir), "max_file_store": _STORE_BYTES}
+    yield "system_account", _SYSTEM
+    yield (
+        "accounts",
+        {
+            ACCOUNT: {"jetstream": "enabled"},
+            ACCOUNT_OF_HUB: {"users": [{"nkey": keys.hub}]},
+            _SYSTEM: {"users": [{"nkey": keys.system, "permissions": _ENDS_CONNECTIONS}]},
+        },
+    )
+    callout = {"issuer": keys.issuer, "auth_users": [keys.hub, keys.system], "account": ACCOUNT_OF_HUB}
+    yield "authorization", {"timeout": _LOGIN_S, "auth_callout": callout}
+    tls: dict[str, Any] = {}
+    if node.tls is not None:
+        tls = {"tls": {"cert_file": str(node.tls.certificate), "key_file": str(node.tls.key)}}
+    yield from tls.items()
+    # A subscription ends with its connection: where its state is lost with a node, so is the connection.
+    replicas = {"consumer_replicas": 1, "consumer_memory_storage": True}
+    if node.cluster is not None:
+        replicas["stream_replicas"] = min(3, 1 + len(node.others))
+        yield "cluster", _cluster(node, node.cluster, keys.secret.get_secret_value(), tls)
+    yield "mqtt", {"listen": _endpoint(node.host, node.mqtt), **replicas, **tls}
+    if node.websocket is not None:
+        plain = {} if tls else {"no_tls": True}
+        yield "websocket", {"listen": _endpoint(node.host, node.websocket), **plain, **tls}
+
+
+_ENDS_CONNECTIONS: Final = {
+    "publish": ["$SYS.REQ.SERVER.PING.STATSZ", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.*.KICK"],
+    "subscribe": ["_INBOX.>"],
+}
+"""What the hub may do with the servers themselves."""
+
+
+def _cluster(node: Node, port: int, secret: str, tls: dict[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": _CLUSTER,
+        "listen": _endpoint(node.host, port),
+        "authorization": {"user": _NODE, "password": secret},
+        "routes": [f"nats://{_NODE}:{secret}@{each}" for each in node.others],
+        "no_advertise": True,
+    }
+    if tls:
+        entry["tls"] = {**tls["tls"], "ca_file": str(node.ca), "timeout": _LOGIN_S}
+    return entry
+
+
+def _endpoint(host: str, port: int) -> str:
+    return f"{bracketed(host)}:{port}"

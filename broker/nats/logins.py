@@ -1,0 +1,234 @@
+"""The hub on a NATS cluster of its home: it answers who may log in, and ends connections on every node."""
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from broker import limits
+from broker.logins import BusLogin, LoginCheck
+from broker.nats.callout import SUBJECT, Callout, login_name
+from broker.nats.keys import ACCOUNT, NatsKeys
+from contracts.access import Principal
+from contracts.claims import Claims, PrincipalKind
+from contracts.devices.presence import Revocation
+from contracts.errors import Disconnected, LinkError
+from identity import tokens
+from identity.certificates import client_context
+from identity.keys import KeyPair
+
+__all__ = ["NatsAccess", "NatsLogins", "open_nats"]
+
+_log = logging.getLogger(__name__)
+
+_PING: Final = "$SYS.REQ.SERVER.PING"
+_ONE_TOKEN: Final = ("device", "client")
+
+
+@dataclass(frozen=True)
+class NatsAccess:
+    """Where the nodes are, and as whom a hub logs in.
+
+    Attributes:
+        urls: Of the nodes, ``nats://host:4222``, or ``tls://host:4222``.
+        ca: PEM that vouches for them; None for the system's authorities.
+        key: The hub's.
+        present: Returns the id of the token with which a principal may log in; None where it has none.
+        is_revoked: Returns whether the token with this id was revoked.
+    """
+
+    urls: tuple[str, ...]
+    hub_id: str
+    key: KeyPair
+    present: Callable[[PrincipalKind, str], str | None]
+    is_revoked: Callable[[str], bool] = lambda _: False
+    ca: str | None = None
+
+
+class _Connection(NamedTuple):
+    server: str
+    number: int
+    name: str
+
+
+class NatsLogins:
+    """Decides who may log in on a NATS cluster; a `broker.logins.BrokerLogins`. Made by `open_nats`."""
+
+    def __init__(self, access: NatsAccess) -> None:
+        self._access = access
+        self._told: dict[tuple[PrincipalKind, str], str] = {}
+        self._servers: Client | None = None
+
+    def use(self, servers: Client) -> None:
+        """Go by this connection, in the system account."""
+        self._servers = servers
+
+    def is_revoked(self, claims: Claims) -> bool:
+        """Return whether a token counts no longer, or its principal has another one."""
+        if claims.kind == "hub":
+            # It makes itself one at each login.
+            return False
+        who = claims.kind, claims.sub
+        present = self._access.present(*who)
+        if self._told.get(who) == present:
+            self._told.pop(who, None)
+        good = self._told.get(who, present)
+        if good is None:
+            # The probe's tokens are in no list, and end soon.
+            is_listed = claims.exp - claims.iat > limits.CHECK_LIFETIME_S
+            return is_listed or self._access.is_revoked(claims.jti)
+        return claims.jti != good
+
+    async def allow(self, login: BusLogin) -> None:
+        """Allow a login with this token and no other; see `BrokerLogins.allow`.
+
+        Raises:
+            Disconnected: While no node can be reached.
+        """
+        principal, token = login.principal, tokens.token_id(login.token.get_secret_value())
+        # The database may have it only when this has returned.
+        self._told[principal.kind, principal.id] = token
+        await self._end(principal, lambda name: name != login_name(principal, token))
+
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
+        """Remove a login, and end its connections on all nodes; see `BrokerLogins.revoke`.
+
+        Raises:
+            Disconnected: While no node can be reached.
+            LinkError: If one does not end a connection.
+        """
+        self._told.pop((principal.kind, principal.id), None)
+        revoked = {login_name(principal, each) for each in revocation.tokens}
+        await self._end(principal, lambda name: principal.kind in _ONE_TOKEN or name in revoked)
+
+    async def sync(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
+        """End the connections of all others; see `BrokerLogins.sync`.
+
+        Raises:
+            Disconnected: While no node can be reached.
+            LinkError: If one does not end a connection.
+        """
+        self._told.clear()
+        good = {login_name(each.principal, tokens.token_id(each.token.get_secret_value())) for each in logins}
+        ours = tuple(f"{kind}/" for kind in (*_ONE_TOKEN, "user"))
+        for each in await self._connections({}):
+            if each.name.startswith(ours) and each.name not in good:
+                await self._kick(each)
+
+    async def _end(self, principal: Principal, is_over: Callable[[str], bool]) -> None:
+        # A device has one connection, by its id; of others several programs may have one each.
+        options = {"mqtt_client": principal.id} if principal.kind == "device" else {}
+        for each in await self._connections(options):
+            if each.name.startswith(login_name(principal)) and is_over(each.name):
+                await self._kick(each)
+
+    async def _connections(self, options: dict[str, Any]) -> list[_Connection]:
+        """List the connections on all nodes."""
+        servers = self._connected()
+        asked = json.dumps({"auth": True, "acc": ACCOUNT, "limit": limits.NATS_CONNECTIONS, **options})
+        found: list[_Connection] = []
+        inbox, replies = servers.new_inbox(), asyncio.Queue[bytes]()
+
+        async def take(message: Any) -> None:
+            replies.put_nowait(message.data)
+
+        try:
+            first = json.loads((await servers.request(f"{_PING}.STATSZ", timeout=limits.NATS_ANSWER_S)).data)
+            listening = await servers.subscribe(inbox, cb=take)
+            try:
+                await servers.publish(f"{_PING}.CONNZ", asked.encode(), reply=inbox)
+                async with asyncio.timeout(limits.NATS_ANSWER_S):
+                    for _ in range(first["statsz"].get("active_servers", 1)):
+                        answer = json.loads(await replies.get())
+                        found += (
+                            _Connection(answer["server"]["id"], each["cid"], each.get("authorized_user", ""))
+                            for each in answer["data"].get("connections") or ()
+                        )
+            finally:
+                await listening.unsubscribe()
+        except TimeoutError:
+            # A node that is just lost has no connections to end.
+            _log.warning("not every NATS server has listed its connections")
+        except (NatsError, ValueError, LookupError) as error:
+            raise Disconnected(f"NATS does not list its connections: {error}") from None
+        return found
+
+    async def _kick(self, connection: _Connection) -> None:
+        subject = f"$SYS.REQ.SERVER.{connection.server}.KICK"
+        try:
+            await self._connected().request(
+                subject, json.dumps({"cid": connection.number}).encode(), timeout=limits.NATS_ANSWER_S
+            )
+        except NatsError as error:
+            raise LinkError(f"NATS does not end the connection of {connection.name}: {error}") from None
+
+    def _connected(self) -> Client:
+        if self._servers is None or not self._servers.is_connected:
+            raise Disconnected("no NATS server can be reached", hint="Check the addresses, and that it runs.")
+        return self._servers
+
+
+@asynccontextmanager
+async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsLogins]:
+    """Answer who may log in while the context is open; a cluster that is away is waited for.
+
+    Args:
+        wait_s: How long entering waits for the first node.
+    """
+    logins, keys = NatsLogins(access), NatsKeys(access.key)
+    callout = Callout(keys.issuer, LoginCheck(access.hub_id, access.key.public, logins.is_revoked))
+    ready = asyncio.Event()
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            logins.use(await _connect(stack, access, keys.system.seed.decode()))
+            asked = await _connect(stack, access, keys.hub.seed.decode())
+            # One of the replicas of this hub answers each.
+            await asked.subscribe(SUBJECT, queue=access.hub_id, cb=callout.answer)
+            await asked.flush()
+            ready.set()
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(serve(), name="NATS logins")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await ready.wait()
+        try:
+            yield logins
+        finally:
+            serving.cancel()
+
+
+async def _connect(stack: AsyncExitStack, access: NatsAccess, seed: str) -> Client:
+    """Connect, however long it takes; the client then keeps connected by itself."""
+    secure = any(each.startswith("tls:") for each in access.urls)
+    # The system's authorities are read from many files.
+    tls: ssl.SSLContext | None = await asyncio.to_thread(client_context, access.ca) if secure else None
+    told = ""
+
+    async def note(error: Exception) -> None:
+        nonlocal told
+        if str(error) != told:
+            told = str(error)
+            _log.warning("NATS: %s", told or type(error).__name__)
+
+    client = await nats.connect(
+        list(access.urls),
+        nkeys_seed_str=seed,
+        tls=tls,
+        error_cb=note,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=limits.NATS_RECONNECT_S,
+        connect_timeout=limits.NATS_ANSWER_S,
+    )
+    stack.push_async_callback(client.close)
+    return client

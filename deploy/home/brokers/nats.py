@@ -1,0 +1,99 @@
+"""A NATS server of this home in its own process: ``broker run --kind nats``."""
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from broker.nats.config import Node
+from broker.nats.keys import NatsKeys, NodeKeys
+from broker.nats.process import NatsSettings, RunningNats, open_nats_server
+from deploy.directory import Home
+from deploy.home.brokers.processes import load_identity
+from deploy.home.brokers.registry import OurBroker, announced, only_broker, report_broker
+from deploy.home.running import Reporter, forever
+from deploy.settings.options import ANY, NODE_PORT_OPTIONS, BrokerPorts, LanOptions, NodeOptions, chosen_by
+from identity.files import make_private_directory
+
+if TYPE_CHECKING:
+    from deploy.home.lan import Lan
+
+
+async def run_nats(
+    home: Home, *, ports: BrokerPorts, node: NodeOptions, lan: LanOptions, report: Reporter
+) -> None:
+    """Run a NATS server until cancelled.
+
+    Raises:
+        ConfigError: If NATS is not installed or does not start, another broker runs with this home, a port
+            is taken, or a file cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        stack.enter_context(only_broker(home))
+        opened = None
+        if lan.exposure != "loopback":
+            from deploy.home.lan import enter_lan
+
+            opened = await enter_lan(stack, home, lan, report=report)
+        settings = NatsSettings(
+            home.broker / "nats", await _node_keys(home), _node(home, ports, node, lan, opened)
+        )
+        with chosen_by(NODE_PORT_OPTIONS):
+            running = await stack.enter_async_context(open_nats_server(settings))
+        if opened is not None:
+            # It has no other way to read renewed certificates; clients use another node meanwhile.
+            opened.on_renewed(running.process.restart)
+        broker = _announcement(running, opened)
+        stack.enter_context(announced(home, broker))
+        report_broker(report, broker)
+        url = broker.urls[0]
+        report.ready(f"Ready: NATS at {url}. Ctrl-C ends.", status=f"NATS at {url}", broker=url)
+        await forever()
+
+
+async def _node_keys(home: Home) -> NodeKeys:
+    """Return what a node knows of the hub; beside the hub's key the file for the other nodes is written."""
+    file = home.broker / "nats" / "cluster.json"
+    if file.exists() and not (home.hub / "key.pem").exists():
+        return NodeKeys.load(file)
+    keys = NatsKeys((await load_identity(home)).key).for_nodes()
+    make_private_directory(file.parent)
+    keys.save(file)
+    return keys
+
+
+def _node(home: Home, ports: BrokerPorts, node: NodeOptions, lan: LanOptions, opened: "Lan | None") -> Node:
+    certificate = opened.certificate if opened is not None else None
+    return Node(
+        lan.host if certificate is None else ANY,
+        mqtt=(ports.mqtt or 0) if certificate is None else ports.mqtts,
+        hub=node.nats,
+        cluster=node.cluster if node.others else None,
+        websocket=ports.websocket,
+        others=node.others,
+        tls=certificate,
+        ca=home.certs / "ca.pem",
+        insecure=lan.exposure == "insecure",
+    )
+
+
+def _announcement(running: RunningNats, lan: "Lan | None") -> OurBroker:
+    node = running.node
+    if lan is None:
+        return OurBroker(
+            "nats",
+            urls=(running.url,),
+            addresses=(running.url,),
+            nodes=(running.hub_url,),
+            websocket=f"ws://127.0.0.1:{node.websocket}/mqtt" if node.websocket is not None else None,
+        )
+    mqtt, own, web = ("mqtt", "nats", "ws") if node.tls is None else ("mqtts", "tls", "wss")
+    # With TLS, this machine too goes by a name that its certificate is for.
+    urls = lan.urls(mqtt, node.mqtt) if node.tls is not None else (running.url,)
+    return OurBroker(
+        "nats",
+        urls=urls,
+        addresses=lan.urls(mqtt, node.mqtt),
+        nodes=lan.urls(own, node.hub)[:1] if node.tls is not None else (running.hub_url,),
+        websocket=f"{lan.urls(web, node.websocket)[0]}/mqtt" if node.websocket is not None else None,
+        ca=lan.ca,
+        insecure=node.insecure,
+    )
