@@ -178,10 +178,10 @@ class WatcherSkill(HubSkill):
 
     async def _make(self, request: WatcherRequest) -> dict[str, Any]:
         """Make a watcher once a person has confirmed it; until then it is a draft."""
-        name = request.name
+        name = self._watchers.free_id(request.name, self._by)
         if not self.asking.confirmed:
             # The same draft stays: an open question shows its predicate, and a new one could be another.
-            if not self._watchers.digest_shown(request):
+            if not self._watchers.digest_shown(request, self._by):
                 await self._watchers.create(request, self._by, as_draft=True)
             self.asking.need_confirmation(
                 f"the watcher {name} is a draft until a person confirms its predicate and its actions",
@@ -191,7 +191,7 @@ class WatcherSkill(HubSkill):
                 ),
                 shown=await self._watchers.shown_to_confirm(name, self._by),
             )
-        digest = self._watchers.digest_shown(request)
+        digest = self._watchers.digest_shown(request, self._by)
         return json_for_models(await self._watchers.approve(name, self._by, digest))
 
     @skill_method(idempotent=True)

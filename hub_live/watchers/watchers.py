@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from itertools import chain, count
 from typing import Any
 
 from agent_core.provenance import Prompt
@@ -134,8 +135,9 @@ class Watchers:
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         by.user.require_writer()
+        asked, request = request, request.model_copy(update={"name": self.free_id(request.name, by)})
         check_room(self.rows, request.name, by.user, as_draft=as_draft)
-        asked, request = request, resolved(request, self.registry.directory.seen_by(by.user.id), by.user.id)
+        request = resolved(request, self.registry.directory.seen_by(by.user.id), by.user.id)
         allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
@@ -182,9 +184,16 @@ class Watchers:
             "latest": values_json(seen),
         }
 
-    def digest_shown(self, request: WatcherRequest) -> str:
+    def free_id(self, name: str, by: Bearer) -> str:
+        """Return the id of a person's watcher: with a number where it is the one of somebody else's."""
+        numbered = (f"{name[:60]}-{number}" for number in count(2))
+        ids = chain([name], numbered)
+        return next(each for each in ids if each not in self.rows or self.rows[each].owner == by.user.id)
+
+    def digest_shown(self, request: WatcherRequest, by: Bearer) -> str:
         """Return the digest of the draft that was made of a request; empty where it is another by now."""
-        row, (made, digest) = self.rows.get(request.name), self._drafts.get(request.name, (None, ""))
+        name = self.free_id(request.name, by)
+        row, (made, digest) = self.rows.get(name), self._drafts.get(name, (None, ""))
         is_same = row is not None and row.state == "draft" and (made, digest) == (request, digest_of(row))
         return digest if is_same else ""
 
@@ -514,14 +523,17 @@ class Watchers:
         return requested(row, phase, trigger)
 
     def _get(self, name: str, by: Bearer) -> WatcherRow:
-        own = [each for each in self.rows.values() if _may_see(each, by)]
-        titled = (each for each in own if each.title.casefold() == name.casefold())
-        row = self.rows.get(name) or next(titled, None) or self.rows.get(watcher_id(name.strip() or "-"))
-        if row is None or row not in own:
+        own = {each.name: each for each in self.rows.values() if _may_see(each, by)}
+        titled = [each for each in own.values() if each.title.casefold() == name.casefold()]
+        titled.sort(key=lambda each: each.owner != by.user.id)
+        row = own.get(name) or next(iter(titled), None) or own.get(watcher_id(name.strip() or "-"))
+        if row is None:
             raise NotFound(
                 "there is no watcher {name!r}{nearest}",
                 name=name,
-                nearest=did_you_mean(name, [text for each in own for text in (each.name, each.display_name)]),
+                nearest=did_you_mean(
+                    name, [text for each in own.values() for text in (each.name, each.display_name)]
+                ),
                 hint="'strawberry watchers list' shows them.",
             )
         return row

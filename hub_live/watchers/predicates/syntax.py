@@ -272,6 +272,8 @@ class _Nodes:
 
     def minus(self, items: list[Any]) -> Node:
         part, column = _number(items[1], "negated"), _column(items[0])
+        if part.op == "constant":
+            return Node("constant", "number", column, value=0.0 - cast("float", part.value))
         return _node("-", part.kind, column, Node("constant", "number", column, value=0.0), part)
 
     def number(self, items: list["Token"]) -> Node:

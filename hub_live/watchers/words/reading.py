@@ -96,7 +96,7 @@ class Reading:
             if "value" not in found:
                 times = {name: _clock(each) for name, each in found.items()}
                 return meaning.format(**times)
-            number = found.get("number", "").replace(",", ".")
+            number = re.sub("^(?:−|minus )", "-", found.get("number", "").lower()).replace(",", ".")
             if (thing := self._thing(found["value"], is_number=bool(number))) is None:
                 continue
             source = source_of(thing)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from agent_core.sentences.responses import primary
 
 _FOLDER: Final = Path(__file__).parent
-_NUMBER: Final = r"(?P<number>-?\d+(?:[.,]\d+)?)(?: ?[^\s\d,]{1,12})?"
+_NUMBER: Final = r"(?P<number>(?:[-−]|minus )?\d+(?:[.,]\d+)?)(?: ?[^\s\d,]{1,12})?"
 _TIME: Final = r"\d{1,2}(?:[:.]\d{2})?(?: ?[ap]m)?(?: uhr)?"
 _NAMED: Final = re.compile(r"\(\?P<\w+>")
 _HOLE: Final = re.compile(r"\{([a-z]+)(\d?)\}")

@@ -83,6 +83,16 @@ SENTENCES: list[tuple[str, str, dict[str, Any]]] = [
         "When Tank leak (yard, now off) is on and it is between 22:00 and 06:30: drain the tank (yard).",
         {},
     ),
+    (
+        "Tell me when the tank level is below minus 18 %",
+        f"{LEVEL} goes below -18 %: tell me “Tank level: {{level}} %”.",
+        {"predicate": "level < -18"},
+    ),
+    (
+        "Sag mir Bescheid, wenn der Füllstand der Zisterne unter −18,5 % fällt",
+        f"{LEVEL} goes below -18.5 %: tell me “Zisterne: Füllstand: {{level}} %”.",
+        {"predicate": "level < -18.5"},
+    ),
     ("At 22:00 drain the tank.", "Every day at 22:00: drain the tank (yard).", {"then": [DRAIN]}),
     ("drain the tank at sunset", "At sunset: drain the tank (yard).", {"schedule": "sunset"}),
     ("On weekdays at 7 drain the tank", "On weekdays at 07:00: drain the tank (yard).", {}),

@@ -86,7 +86,8 @@ async def test_every_face_shows_it_and_a_skill_says_its_calls_in_each_language(w
 
 
 @pytest.mark.parametrize(
-    "predicate", ["x < 5000000000", "x > 21.123456", "x > 0.00001", 'x == "open" for "90s"', "x >= 21"]
+    "predicate",
+    ["x < 5000000000", "x > 21.123456", "x > 0.00001", 'x == "open" for "90s"', "x >= 21", "x < -18.5"],
 )
 def test_the_parts_of_a_condition_make_that_very_condition_again(predicate: str) -> None:
     parts = condition_of(predicate, {"x": WatchedValue(topic="a/b")})

@@ -173,6 +173,34 @@ async def test_only_a_person_who_may_confirm_calls_approves_a_watcher_that_makes
     assert (await watching.ask("POST", "/full/approve"))["state"] == "active"
 
 
+async def test_two_people_have_watchers_of_one_name_and_each_means_their_own(watching: Watching) -> None:
+    ann = await watching.home.hub.registry.accounts.add("Ann", role="member")
+    async with watching.home.client(await watching.home.token(ann)) as other:
+        told = {"predicate": "disk < -18", "allow": [], "title": "Freezer"}
+        first = await watching.add("Freezer", **told)
+        second = await watching.add("Freezer", client=other, **told)
+        assert [(each["name"], each["title"]) for each in (first, second)] == [
+            ("Freezer", "Freezer"),
+            ("Freezer-2", "Freezer"),
+        ]
+        assert await watching.add("Freezer", client=other, **told) == "conflict"
+        assert (await watching.ask("POST", "/freezer/pause", client=other))["name"] == "Freezer-2"
+        assert (await watching.show("Freezer"))["state"] == "active"
+        # By the assistant, too: it is the own draft that is shown and approved.
+        made = call(
+            "hub",
+            "WatcherSkill.create_watcher",
+            name="Door",
+            topics={"disk": watching.topic()},
+            predicate="disk > 1",
+        )
+        made["kwargs"]["then"] = [{"notify": "Door"}]
+        await watching.add("Door", client=other, **told)
+        _, error = await post(watching.client, made)
+        _, door = await post(watching.client, {**made, "confirmation": error["confirmation"]})
+        assert (door["name"], door["state"]) == ("Door-2", "active")
+
+
 async def test_what_cannot_work_is_refused_when_it_is_made(watching: Watching) -> None:
     wrongs: list[dict[str, Any]] = [
         {"predicate": "disc > 95"},
