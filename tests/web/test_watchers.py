@@ -100,8 +100,13 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_role("button", name="Make a watcher").click()
 
     # It is a draft, with the predicate that the model proposed, and does nothing yet.
-    expect(page.get_by_label("Predicate")).to_have_value("disk > 95")
+    expect(page.locator("p.sb-lead")).to_have_text(
+        "When Nas disk (nas) goes above 95 %: a model decides what to do, and may use stop the node camera "
+        "(nas): Stop the camera node if the disk is above 95 %."
+    )
+    page.get_by_text("What exactly is called").click()
     expect(page.get_by_text('nas.NasSkill.stop(node="camera")')).to_be_visible()
+    expect(page.get_by_label("Predicate")).to_be_hidden()
     picture(page, "watcher-draft")
     body = {"topics": [TOPIC], "path": "week.jsonl", "format": "jsonl"}
     client.request("POST", "/api/captures", body)
@@ -113,6 +118,8 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.reload()
     # What happens before keeps no order: a button may come before the words.
     visitor.settle()
+    page.get_by_text("As code").first.click()
+    expect(page.get_by_label("Predicate")).to_have_value("disk > 95")
     page.get_by_label("Predicate").fill("dsk > 95")
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_text("unknown name 'dsk' at column 1")).to_be_visible()
@@ -137,6 +144,9 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     wait_for(nas.journal, what="the action")
     assert nas.journal() == ["camera stopped"]
     expect(page.get_by_text("The disk is at 97 %.").first).to_be_visible()
+    told = house.cli("events", "--kind", "watcher").stdout
+    assert "full  act: The disk is at 97 %. · devices.nas.NasSkill.stop: done\n" in told
+    assert "template" not in told
     picture(page, "watcher")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
@@ -155,6 +165,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_label("Times").fill("every day at 7")
     picture(page, "watcher-edit")
     page.get_by_role("button", name="Save").click()
+    page.get_by_text("What exactly is called").click()
     expect(page.get_by_text('nas.NasSkill.stop(node="other")')).to_be_visible()
     changed = client.request("GET", "/api/watchers/full")
     assert (changed["state"], changed["predicate"]) == ("draft", "disk > 90")

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from contracts.answers.live import Event
+from contracts.answers.watchers import OUTCOMES
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from deploy import limits
 from deploy.cli.client import hub_of
@@ -48,9 +49,20 @@ def events(options: argparse.Namespace) -> None:
 
 
 def _line(event: Event[dict[str, Any]]) -> str:
-    data = {name: value for name, value in event.data.items() if name not in ("subject", "title", "at")}
-    more = " ".join(f"{name}={cell(value)}" for name, value in data.items() if value not in ("", [], None))
-    return f"{moment(event.at)}  {event.kind}  {event.data.get('title') or event.subject}  {more}".rstrip()
+    data = event.data
+    is_online = data.get("online")
+    came = None if is_online is None else "online" if is_online else "offline"
+    what = data.get("event") or data.get("decision") or data.get("state") or came
+    why = data.get("text") or data.get("reason") or data.get("problem")
+    did = [
+        f"{each['path']}: {each.get('error') or OUTCOMES.get(each['outcome'])}"
+        for each in data.get("actions") or ()
+    ]
+    due = moment(data["due"]) if data.get("due") else ""
+    more = " · ".join(
+        filter(None, (": ".join(filter(None, (what, why))), due, *did, *data.get("watchers", ())))
+    )
+    return f"{moment(event.at)}  {event.kind}  {data.get('title') or event.subject}  {cell(more)}".rstrip()
 
 
 def register_events(parser: Parser) -> None:

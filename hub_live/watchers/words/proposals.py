@@ -10,12 +10,13 @@ from agent_core.finder import SkillFinder
 from agent_core.search.targets import find_path
 from agent_core.search.words import naming_words
 from agent_core.sentences.index import SentenceCall
-from contracts.errors import CallError, GatewayError, InvalidMessage, PredicateError
+from contracts.errors import CallError, GatewayError, InvalidMessage, NoModel, PredicateError
 from contracts.phrases import Phrase
 from contracts.validation import did_you_mean, validated
 from contracts.wire import Json
 from hub_live import limits
 from hub_live.watchers.decisions.evaluation import Evaluations
+from hub_live.watchers.decisions.model import Undecided
 from hub_live.watchers.definition import WatcherRequest
 from hub_live.watchers.words.reading import Reading, source_of, title_of
 from hub_live.watchers.words.sentence import Naming
@@ -43,6 +44,7 @@ class Proposals:
 
         Raises:
             InvalidMessage: If none can be made of it; with the nearest sentences that can.
+            GatewayError: If the model that is needed does not answer.
         """
         made = await self._read(sentence, naming, user=user, language=language)
         made = (
@@ -100,12 +102,17 @@ class Proposals:
         asked = {each.path for each in found.results}
         mistake, model = "", self.evaluations.model
         for _ in range(2):
+            self.evaluations.limits.check_tokens("")
             try:
-                self.evaluations.limits.check_tokens("")
                 plan, tokens = await model.plan(sentence, values, calls, mistake=mistake)
-                self.evaluations.limits.charge_tokens("", tokens)
-            except GatewayError:
+            except (NoModel, Undecided):
                 return None
+            except GatewayError:
+                raise GatewayError(
+                    "the model did not answer, so no watcher was made",
+                    hint="Try again. If it happens again, try the model on the page Models.",
+                ) from None
+            self.evaluations.limits.charge_tokens("", tokens)
             if not plan.get("then"):
                 return None
             try:

@@ -81,8 +81,7 @@ class _Watcher:
         view.title(self._watcher.title)
         captures = await view.api(list_captures)
         self._head = stack()
-        is_model = not self._watcher.then
-        with nullcontext() if is_model else folded(text("As code")), card(text("Condition"), icon="rule"):
+        with folded(text("As code")), card(text("Condition"), icon="rule"):
             note(text("While it is false, no model is asked. You can change it."))
             self._predicate = text_field(text("Predicate"), self._watcher.predicate or "", lines=True)
             self._predicate.props("input-class=sb-mono spellcheck=false")
@@ -149,11 +148,9 @@ class _Watcher:
                     note(text("quiet until {time}", time=view.at(shown.snoozed_until)))
             if shown.note:
                 note(text.message(shown.note))
-            if not shown.then:
-                heading(text("What it may do"), level=3)
             if not shown.allow:
                 note(text("It notifies you, and calls nothing."))
-            with folded(text("What exactly is called")) if shown.then and shown.allow else nullcontext():
+            with folded(text("What exactly is called")) if shown.allow else nullcontext():
                 for call in shown.allow:
                     Words("p", called(call), "sb-code sb-wrap")
             if is_draft:
@@ -193,7 +190,7 @@ class _Watcher:
             every = text("at intervals of {time}", time=lasting(shown.every_s)) if shown.every_s else ""
             every = "" if shown.predicate else every
             sees = {name: source_line(source) for name, source in shown.topics.items()}
-            with folded(text("As code")) if shown.then and sees else nullcontext():
+            with folded(text("As code")) if sees else nullcontext():
                 facts(sees)
             facts(
                 {

@@ -16,7 +16,7 @@ from hub_live.watchers.words.sentence import plain
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import open_home
 from tests.hub_registry.spokes import eventually
-from tests.model_server import Reply, ScriptedModel, SeenRequest, calls
+from tests.model_server import Fails, Reply, ScriptedModel, SeenRequest, calls
 
 
 class TankSkill(Skill):
@@ -180,6 +180,9 @@ async def test_other_sentences_are_for_a_model_that_may_mend_its_first_plan(
     assert "there is no value 'devices.yard.TankSkill.levle'; did you mean" in seen[1]
     made = (await yard.post("/api/watchers", json=answer["watcher"])).json()
     assert (made["title"], made["state"], made["model_calls"]) == ("Pond", "active", 0)
+    model.script = lambda _: Fails(status=400)
+    status, answer = await propose(yard, sentence)
+    assert (status, answer["detail"]) == (503, "the model did not answer, so no watcher was made")
 
 
 async def test_in_a_chat_without_a_model_a_person_confirms_the_sentence(yard: httpx.AsyncClient) -> None:
