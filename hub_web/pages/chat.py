@@ -25,6 +25,7 @@ from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import Attachments
 from hub_web.parts.layout import Words, card, cut, empty, icon_button, note, refilled, row, stack
+from hub_web.parts.names import load_labels
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
@@ -67,6 +68,7 @@ class _Chat:
 
     async def build(self) -> None:
         """Make everything."""
+        self._labels = await load_labels()
         with ui.element("div").classes("sb-chat"):
             with ui.element("aside").classes("sb-chats") as aside:
                 aside.props["aria-label"] = text("Conversations")
@@ -176,7 +178,14 @@ class _Chat:
 
     def _box(self, question: str, turn: str, files: Sequence[ChatFile]) -> TurnBox:
         with self._thread:
-            return TurnBox(question, turn=turn, on_edit=self._edit, on_retry=self._retry, files=files)
+            return TurnBox(
+                question,
+                turn=turn,
+                on_edit=self._edit,
+                on_retry=self._retry,
+                labels=self._labels,
+                files=files,
+            )
 
     # -- saying something ---------------------------------------------------------------------------
 

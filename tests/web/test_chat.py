@@ -23,6 +23,8 @@ from spoke import Skill, skill_method
 class LockSkill(Skill):
     """Locks doors."""
 
+    labels = {"de": {"LockSkill": "Türschloss", "unlock": "Tür entriegeln"}}
+
     @skill_method(
         confirm=True, sentences={"en": ["unlock [the] {door} door for {minutes} minute[s]"]}
     )
@@ -103,6 +105,11 @@ def test_a_call_is_confirmed_with_its_real_arguments(
     page.get_by_text("Runs a program").click()
     expect(page.locator(".sb-code").first).to_contain_text("LockSkill.unlock")
     picture(page, "chat-steps")
+    # The skill's own words in the language of the page, not the common ones.
+    german = page_of(locale="de-DE", phone=True).open(page.url[page.url.index("/chat/") :])
+    german.get_by_text("1 Aufruf").click()
+    expect(german.locator(".sb-steps li.sb-inner")).to_contain_text("Tür entriegeln")
+    picture(german, "chat-steps-phone-de")
     # What was recorded shows the same after the page is loaded again.
     page.reload()
     page.get_by_text("1 call").click()

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
 
-from agent_core.skills.labels import Labels
+from agent_core.skills.labels import DeclaredLabels, Labels
 from contracts.chat import (
     ChatFile,
     ConfirmationWanted,
@@ -23,7 +23,6 @@ from contracts.chat import (
     TurnRecord,
 )
 from contracts.tracing.trace import TurnSpan
-from hub_agent.calls.own_skills import HubSkill
 from hub_registry.http.devices import allow_method
 from hub_server.http.turns import show as show_turn
 from hub_web import limits
@@ -65,9 +64,14 @@ class Step:
 
 
 class Steps:
-    """What was done, in order: one line that unfolds, and each step again."""
+    """What was done, in order: one line that unfolds, and each step again.
 
-    def __init__(self) -> None:
+    Args:
+        labels: Of skills, by their name.
+    """
+
+    def __init__(self, labels: Mapping[str, DeclaredLabels]) -> None:
+        self._labels = labels
         with ui.element("details").classes("sb-steps") as self._box:
             with ui.element("summary"):
                 self._icon = ui.icon("bolt")
@@ -130,7 +134,7 @@ class Steps:
         self._icon.props["name"] = "autorenew" if running else "bolt"
         self._icon.update()
         if running:
-            self._title.set(f"{_called(running[-1])} …")
+            self._title.set(f"{self._called(running[-1])} …")
             return
         failed = sum(step.state == "failed" for step in steps)
         said = text.count(len(steps), "{n} step", "{n} steps")
@@ -140,13 +144,24 @@ class Steps:
         with ui.element("details"):
             with ui.element("summary"):
                 ui.icon(_ICONS.get(step.state, "help")).classes(f"sb-step-{step.state}")
-                Words("span", _called(step), "sb-cut")
+                Words("span", self._called(step), "sb-cut")
                 if step.device:
                     badge(step.device, icon="memory")
                 Words("span", "", "sb-grow")
                 if step.ms is not None:
                     Words("span", times.milliseconds(step.ms), "sb-muted sb-small")
             show_work(step.arguments, step.result)
+
+    def _called(self, step: Step) -> str:
+        known = {
+            "python_exec": text("Runs a program"),
+            "search_skills": text("Looks for skills"),
+            "describe_function": text("Reads how a skill is used"),
+        }
+        *path, method = step.name.split(".")
+        if not path:
+            return known.get(step.name) or step.name
+        return Labels(self._labels.get(path[-1], {}), LANGUAGE.get())(method)
 
 
 def steps_of(spans: Sequence[TurnSpan]) -> list[Step]:
@@ -193,6 +208,7 @@ class TurnBox:
         turn: Its id.
         on_edit: Called with this, to change the question and ask again.
         on_retry: Likewise, to ask again.
+        labels: Of skills, by their name.
         files: What came with the question.
 
     Attributes:
@@ -206,6 +222,7 @@ class TurnBox:
         turn: str,
         on_edit: Callable[["TurnBox"], Awaitable[Any]],
         on_retry: Callable[["TurnBox"], Awaitable[Any]],
+        labels: Mapping[str, DeclaredLabels],
         files: Sequence[ChatFile] = (),
     ) -> None:
         self.turn = turn
@@ -225,7 +242,7 @@ class TurnBox:
                 if files:
                     with row():
                         file_badges(files)
-            self._steps = Steps()
+            self._steps = Steps(labels)
             self._cards = ui.element("div").classes("sb-cards")
             self._cards.props("aria-live=assertive")
             self._answer = Markdown()
@@ -431,16 +448,3 @@ class TurnBox:
 
 def _tool(icon: str, label: str, on_click: Any) -> ui.button:
     return icon_button(icon, label, on_click).props("size=sm").classes("sb-small-tool")
-
-
-def _called(step: Step) -> str:
-    known = {
-        "python_exec": text("Runs a program"),
-        "search_skills": text("Looks for skills"),
-        "describe_function": text("Reads how a skill is used"),
-    }
-    *path, method = step.name.split(".")
-    if not path:
-        return known.get(step.name) or step.name
-    own = {each.__name__: each.labels for each in HubSkill.__subclasses__()}
-    return Labels(own.get(path[-1], {}), LANGUAGE.get())(method)
