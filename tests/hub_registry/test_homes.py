@@ -3,23 +3,31 @@
 import hashlib
 import re
 import sqlite3
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 from pydantic import SecretStr
 
-from contracts.errors import ConfigError
+from broker.nats.config import Node
+from broker.nats.keys import NatsKeys
+from broker.nats.process import NatsSettings, open_nats_server
+from bus.link import open_link
+from contracts.errors import ConfigError, LoginRefused
 from deploy.cli.main import main
 from deploy.directory import Home as Directory
 from deploy.settings.settings import read_database
 from hub_registry.storage.postgresql import PostgreSQL, of_home
 from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.store import open_store
+from identity.keys import KeyPair
 from tests import postgresql
 from tests.hub_agent.home import open_home
 from tests.hub_agent.skills import LampSkill
+from tests.hub_registry.spokes import eventually
+from tests.ports import free_port
 from tests.requirements import require
 
 SCALE = Path(__file__).parents[2] / "docs" / "scale.md"
@@ -49,11 +57,15 @@ async def test_two_homes_in_one_database_see_nothing_of_each_other(url: str, tmp
     urls = {name: add_home(url, name) for name in ("oak", "elm")}
     places = {name: SecretStr(of_home(each, name)) for name, each in urls.items()}
     async with (
-        open_home(tmp_path / "oak", database_url=places["oak"]) as oak,
-        open_home(tmp_path / "elm", database_url=places["elm"]) as elm,
+        open_home(tmp_path / "oak", kind="nats", database_url=places["oak"]) as oak,
+        open_home(tmp_path / "elm", kind="nats", database_url=places["elm"]) as elm,
     ):
         assert oak.hub.registry.hub_id != elm.hub.registry.hub_id
-        await oak.device("Bedroom PC", LampSkill())
+        device = await oak.device("Bedroom PC", LampSkill())
+        login = oak.device_login(device.id, device.key, device.bus_token)
+        async with open_link(replace(login, urls=(elm.broker_url,)), wait_s=0) as link:
+            await eventually(lambda: isinstance(link.last_error, LoginRefused))
+            assert not link.connected
         await oak.hub.registry.accounts.add("Anna", role="member")
         async with oak.client() as http:
             assert len((await http.get("/api/devices")).json()) == 1
@@ -70,6 +82,20 @@ async def test_two_homes_in_one_database_see_nothing_of_each_other(url: str, tmp
         pytest.raises(psycopg.errors.InsufficientPrivilege, match="schema elm"),
     ):
         connection.execute('SELECT * FROM elm."user"')
+
+
+async def test_a_node_of_one_home_does_not_join_the_cluster_of_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="broker.process")
+    ports = {"oak": free_port(), "elm": free_port()}
+    async with AsyncExitStack() as stack:
+        for name, other in (("oak", "elm"), ("elm", "oak")):
+            others = (f"127.0.0.1:{ports[other]}",)
+            node = Node("127.0.0.1", mqtt=0, hub=0, cluster=ports[name], others=others)
+            keys = NatsKeys(KeyPair.generate()).for_nodes()
+            await stack.enter_async_context(open_nats_server(NatsSettings(tmp_path / name, keys, node)))
+        await eventually(lambda: "uthentication error" in caplog.text)
 
 
 def test_a_home_is_copied_into_its_schema_and_back(
