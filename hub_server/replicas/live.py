@@ -1,8 +1,10 @@
 """The live home at the leader, as turns of other replicas use it: the hub's own skills, parts of prompts."""
 
+import asyncio
+import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
@@ -29,6 +31,8 @@ from hub_server.leading import Leader
 from hub_server.replicas.passing import Lost, Passing
 from hub_server.replicas.routing import Routing
 
+_log = logging.getLogger(__name__)
+
 _SKILLS, _PROMPT = "/api/replicas/skills", "/api/replicas/prompt"
 _HOW = ("confirmed", "untrusted", "has_read", "by_sentence")
 
@@ -47,8 +51,16 @@ class RemoteLive:
         self._known: tuple[str, int] | None = None
         self._again = 0.0
 
-    async def follow(self) -> None:
-        """Offer the skills of the leader, where another replica is that."""
+    async def run(self) -> NoReturn:
+        """Offer the skills of the leader, where another replica is that, until cancelled."""
+        while True:
+            try:
+                await self._follow()
+            except StrawberryError as error:
+                _log.debug("the skills of the leader are asked for again: %s", error)
+            await asyncio.sleep(limits.REPLICA_LOOK_S)
+
+    async def _follow(self) -> None:
         row = self._routing.leading_row()
         known = (row.instance, row.term) if row is not None else None
         if known == self._known and time.monotonic() < self._again:

@@ -84,16 +84,14 @@ async def open_replica(
         ):
             yield
 
-    async def look() -> None:
-        await routing.look()
-        await live.follow()
-
     await replica.enter()
     gate.passed_on, operations.elsewhere, leader.remote_part = passing.bearer, routing, live.part
     app.router.routes[:0] = [*live.routes(), *_joining(app, routing, passing)]
     try:
         async with open_tasks() as tasks:
-            tasks.create_task(replica.stay(also=look), name="replica: seen")
+            tasks.create_task(replica.stay(also=routing.look), name="replica: seen")
+            # Beside it: this asks the leader, who may be stopped.
+            tasks.create_task(live.run(), name="replica: skills of the leader")
             leads = tasks.create_task(replica.lead(leading), name="replica: lead")
 
             async def leave() -> None:

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -97,14 +98,16 @@ def test_a_watcher_acts_once_though_its_leader_is_killed_or_stopped(house: Repli
     house.send("a", signal.SIGSTOP)
     began = time.monotonic()
     sense(house, "b", 96)
+    # What the one that is stopped was asked is told as not answered, and is not waited for.
+    with suppress(StrawberryError):
+        house.at("b", "/api/watchers")
+    assert time.monotonic() - began < 10
     wait_for(lambda: "in term 2" in house.log("b"), what="another leader")
-    took = time.monotonic() - began
     wait_for(journal.exists, what="the watcher")
     house.send("a", signal.SIGCONT)
     wait_for(lambda: "a leads no more" in house.log("a"), what="the first one to notice")
     sense(house, "b", 20)
     assert journal.read_text() == "full\n"
-    assert took < 5
     house.end("b")
     began = time.monotonic()
     wait_for(lambda: "in term 3" in house.log("a"), what="the first one to lead again")
