@@ -66,12 +66,21 @@ def unavailable(
 
 def shown_reason(text: str, secrets: Iterable[str] = ()) -> str:
     """Return a reason as one short line, without paths and what looks like a secret."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "…")
+    text = without(secrets, text)
     text = _PATHS.sub(r"\1", " ".join(text[:4_000].split()))
     text = _SECRETS.sub(lambda found: f"{found['name'] or found['bearer'] or ''}…", text)
     return shortened(escaped(storable(text)), contract_limits.MAX_UNAVAILABLE_REASON)
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "…")
+    return text
+
+
+def traceback_of(error: BaseException, instance: object) -> str:
+    """Return a traceback for the log, from its own line on, without the secrets of a skill."""
+    return "\n" + without(secrets_of(instance), "".join(traceback.format_exception(error)).rstrip())
 
 
 def explained(error: BaseException, entry: Path | None) -> str:

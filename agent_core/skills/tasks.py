@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class SkillTasks(OwnedTasks):
         *,
         call: Callable[..., object],
         folder: Path | None,
+        hide: Callable[[str], str],
         report: Callable[[str, BaseException | None], None],
         retry_s: tuple[float, float],
         steady_s: float,
@@ -40,6 +42,7 @@ class SkillTasks(OwnedTasks):
         super().__init__()
         self._call = call
         self._folder = folder
+        self._hide = hide
         self._report = report
         self._retry_s = retry_s
         self._steady_s = steady_s
@@ -82,8 +85,10 @@ class SkillTasks(OwnedTasks):
                     backoff.reset()
                 wait_s = backoff.next()
                 text = explained(error, self._folder)
+                if not has_failed:
+                    text += "\n" + "".join(traceback.format_exception(error)).rstrip()
                 template = "the task %s failed and starts again in %.0f s: %s"
-                self._log.error(template, name, wait_s, text, exc_info=None if has_failed else error)
+                self._log.error(template, name, wait_s, self._hide(text))
                 has_failed = True
                 self._report(name, error)
             await asyncio.sleep(wait_s)

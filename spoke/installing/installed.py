@@ -146,6 +146,11 @@ def _methods(folder: Path) -> Iterator[tuple[str, str]]:
             if "Skill" not in bases and not owner.name.endswith("Skill"):
                 continue
             for member in owner.body:
+                targets = (
+                    member.targets if isinstance(member, ast.Assign) else [getattr(member, "target", None)]
+                )
+                if any(isinstance(each, ast.Name) and each.id == "uses" for each in targets):
+                    yield f"{owner.name} calls other devices", ast.unparse(member)[:1_000]
                 if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and _is_method(member.name):
                     yield f"{owner.name}.{member.name}", ", ".join(_declared(member))
 

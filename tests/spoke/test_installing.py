@@ -24,6 +24,8 @@ open(os.environ["STRAWBERRY_HOME"] + "/ran", "w")
 
 
 class VacuumSkill(Skill):
+    uses = ("hall.LampSkill.turn_on",)
+
     async def setup(self) -> None: ...
 
     @skill_method(destructive=True, confirm=True)
@@ -81,6 +83,7 @@ def test_a_commit_is_shown_installed_updated_and_removed(
         "+ VacuumSkill.empty_bag: destructive, confirm",
         "+ VacuumSkill.status: read_only",
         "+ VacuumSkill.clean: says not what it may do",
+        "+ VacuumSkill calls other devices: uses = ('hall.LampSkill.turn_on',)",
     ):
         assert line in shown
     assert "setup" not in shown

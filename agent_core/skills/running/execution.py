@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import Any, NoReturn, TypeVar
 
 from agent_core.schemas.arguments import check_result
+from agent_core.skills.availability import secrets_of, traceback_of, without
 from agent_core.skills.loading.loader import LoadedMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.running.remote import RemoteMethod
@@ -167,8 +168,9 @@ class Execution:
             raise CallError(ErrorCode.SKILL_ERROR, error.message, hint=error.hint) from error
         # The traceback stays here: it shows paths and values that concern this device only.
         log = logging.getLogger(f"strawberry.skills.{self.path.partition('.')[0]}")
-        log.warning("%s failed", self.path, exc_info=error)
-        text = str(error).strip().replace("\n", " ") or f"{self.path} failed"
+        instance = getattr(self.method.function, "__self__", None)
+        log.warning("%s failed%s", self.path, traceback_of(error, instance))
+        text = without(secrets_of(instance), str(error)).strip().replace("\n", " ") or f"{self.path} failed"
         # The name of a file may hold what no message can be sent with.
         text = storable(text[:_LONGEST_MESSAGE])
         raise CallError(ErrorCode.SKILL_ERROR, text, exception=type(error).__name__) from None

@@ -8,7 +8,14 @@ from functools import partial
 from typing import Any
 
 from agent_core import limits
-from agent_core.skills.availability import SkillUnavailable, folder_of, secrets_of, unavailable
+from agent_core.skills.availability import (
+    SkillUnavailable,
+    folder_of,
+    secrets_of,
+    traceback_of,
+    unavailable,
+    without,
+)
 from agent_core.skills.home import NO_CALL, PRESENT_CALL
 from agent_core.skills.loading.loader import LoadedSkill
 from agent_core.skills.skill import Skill, attach_tasks, tasks_of
@@ -170,8 +177,8 @@ class Lifecycle:
         except Exception as error:  # noqa: BLE001 - the author's code; the other skills go on
             why = self._reason(skill, "setup", error)
             if why != before:
-                trace = None if isinstance(error, SkillUnavailable) else error
-                _log.warning("%s is unavailable: %s", skill.name, why.text, exc_info=trace)
+                trace = "" if isinstance(error, SkillUnavailable) else traceback_of(error, instance)
+                _log.warning("%s is unavailable: %s%s", skill.name, why.text, trace)
             await self._end_tasks(skill)
             return why
         return None
@@ -202,6 +209,7 @@ class Lifecycle:
             skill.name,
             call=skill.loop.call if skill.loop is not None else home.call_soon_threadsafe,
             folder=folder_of(type(instance)),
+            hide=lambda text: without(secrets_of(instance), text),
             report=lambda name, error: _from_thread(home, report, name, error),
             retry_s=self._settings.retry_s,
             steady_s=self._settings.steady_s,

@@ -125,7 +125,10 @@ def _show_version(found: VersionAnswer) -> None:
         note(text("Its files are those that are installed."))
     else:
         note(text("Changes since {version}:", version=found.before))
-    code("\n".join(found.changes) or text("It declares nothing else."), label=text("Changes"))
+    with stack().classes("sb-tight"):
+        # Wrapped: what a method may do must not be cut off on a phone.
+        for line in found.changes or [text("It declares nothing else.")]:
+            Words("p", line, "sb-mono sb-small sb-text")
     if found.overwrites:
         note(text("Its files were changed on the device: that is lost."))
 

@@ -197,11 +197,13 @@ class MailSkill(Skill):
 
     def key(self) -> str:
         """Return a key."""
+        if self.settings.keys.get("office"):
+            raise RuntimeError(f"wrong: {self.settings.keys['office'].get_secret_value()}")
         (account,) = self.settings.accounts
         return f"{account.password.get_secret_value()} {self.settings.keys['home'].get_secret_value()}"
 
 
-async def test_secrets_inside_of_settings_are_kept_and_hidden_like_others(hosted):
+async def test_secrets_inside_of_settings_are_kept_and_hidden_like_others(hosted, caplog):
     given = {"accounts": [{"name": "ann", "password": "hunter2"}], "keys": {"home": "s3cret"}}
     async with hosted(MailSkill) as runner:
         shown = await runner.run("MailSkill", "change_settings", kwargs=given, confirmed=True)
@@ -212,3 +214,9 @@ async def test_secrets_inside_of_settings_are_kept_and_hidden_like_others(hosted
         await runner.run("MailSkill", "change_settings", kwargs=shown, confirmed=True)
     async with hosted(MailSkill) as runner:
         assert await runner.run("MailSkill", "key") == "hunter2 s3cret"
+        keys = {"office": "0ff1ce"}
+        await runner.run("MailSkill", "change_settings", kwargs={"keys": keys}, confirmed=True)
+        with pytest.raises(CallError, match="wrong: …"):
+            await runner.run("MailSkill", "key")
+        assert "Traceback" in caplog.text
+        assert "0ff1ce" not in caplog.text
