@@ -320,12 +320,14 @@ class WyomingSettings(_Settings):
         host: An address of this machine; others than loopback need ``allow``.
         port: 0 takes any free one.
         allow: IP addresses or networks that may connect, besides this machine.
+        say_yes: Whether "yes" as the next message of a conversation confirms what an exact sentence asked.
     """
 
     user: Annotated[str, Field(min_length=1, max_length=64)]
     host: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 10_500
     allow: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    say_yes: bool = False
 
 
 class HubSettings(_Settings):

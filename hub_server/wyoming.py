@@ -1,7 +1,7 @@
 """The assistant as a Wyoming handle service: Home Assistant's pipelines give it a text and speak the answer.
 
-Wyoming has no login. Any client that can connect acts as the one user of the settings, without
-confirming anything.
+Wyoming has no login. Any client that can connect acts as the one user of the settings, and confirms
+calls only where the settings allow it, by the next message of a conversation that it names.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def open_handle_service(
     Raises:
         ConfigError: If the port is taken, or others than those allowed could use it.
     """
-    service = _HandleService(settings.user, registry, ask, language=language, version=version)
+    service = _HandleService(settings, registry, ask, language=language, version=version)
     async with open_server(
         service.serve, host=settings.host, port=settings.port, allow=settings.allow, protocol="Wyoming"
     ) as port:
@@ -55,8 +55,10 @@ async def open_handle_service(
 
 
 class _HandleService:
-    def __init__(self, user: str, registry: Registry, ask: Ask, *, language: str, version: str) -> None:
-        self._user = user
+    def __init__(
+        self, settings: WyomingSettings, registry: Registry, ask: Ask, *, language: str, version: str
+    ) -> None:
+        self._settings = settings
         self._registry = registry
         self._ask = ask
         self._language = language
@@ -105,19 +107,19 @@ class _HandleService:
         )
 
     async def _bearer(self) -> Bearer:
-        """Return the user of the settings with the one right to chat.
+        """Return the user of the settings with the right to chat, and to say yes where that is allowed.
 
         Raises:
             NotFound: If there is no such user.
         """
         try:
-            user = await self._registry.accounts.find(self._user)
+            user = await self._registry.accounts.find(self._settings.user)
         except NotFound:
             raise NotFound(
-                f"[wyoming] user: there is no user {self._user!r}",
+                f"[wyoming] user: there is no user {self._settings.user!r}",
                 hint="Name one of 'strawberry users list'.",
             ) from None
-        return Bearer.inside(self._registry.hub_id, _NAME, user)
+        return Bearer.inside(self._registry.hub_id, _NAME, user, says_yes=self._settings.say_yes)
 
 
 def _conversation(peer: str, given: object) -> str | None:

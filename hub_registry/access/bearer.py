@@ -54,16 +54,18 @@ class Bearer:
     connection: HTTPConnection = field(default=_NONE, repr=False, compare=False)
 
     @classmethod
-    def inside(cls, hub_id: str, name: str, user: User) -> "Bearer":
+    def inside(cls, hub_id: str, name: str, user: User, *, says_yes: bool = False) -> "Bearer":
         """Return who asks on behalf of a user without a token of theirs, as a part of the hub itself.
 
         It may chat, and no person confirms calls through it.
 
         Args:
             name: What its turns and audit entries stand under.
+            says_yes: Whether a person may, by the next message of a conversation.
         """
+        scopes: tuple[Scope, ...] = ("chat", "say_yes") if says_yes else ("chat",)
         claims = make_claims(
-            hub_id=hub_id, subject=name, kind="client", owner=user.id, scopes=("chat",), lifetime_s=60
+            hub_id=hub_id, subject=name, kind="client", owner=user.id, scopes=scopes, lifetime_s=60
         )
         return cls(claims.model_copy(update={"jti": name}), user)
 

@@ -73,6 +73,27 @@ async def test_what_needs_a_confirmation_is_refused(home: Home, port: int) -> No
     assert lock.opened == []
 
 
+async def test_a_yes_confirms_once_in_its_conversation_where_that_is_allowed(tmp_path: Path) -> None:
+    lock = LockSkill()
+    async with open_home(
+        tmp_path / "home", wyoming=WyomingSettings(user="admin", port=0, say_yes=True)
+    ) as home:
+        await home.device("Door", lock)
+        event = await answer_to(port_of(home), "unlock the door", conversation_id="1")
+        assert "Say yes to go on." in str(Handled.from_event(event).text)
+        for context in ({"conversation_id": "2"}, {}):
+            await answer_to(port_of(home), "yes", **context)
+        assert lock.opened == []
+        await answer_to(port_of(home), "yes", conversation_id="1")
+        opened = list(lock.opened)
+        assert len(opened) == 1
+        await answer_to(port_of(home), "yes", conversation_id="1")
+        # Without the name of a conversation no message is the next one.
+        await answer_to(port_of(home), "unlock the door")
+        await answer_to(port_of(home), "yes")
+    assert lock.opened == opened
+
+
 async def test_a_client_that_hangs_up_stops_what_it_asked_for(home: Home, port: int) -> None:
     slow = SlowSkill()
     await home.device("Desk", slow)
