@@ -138,6 +138,8 @@ class BusSettings(_Settings):
     def _login_of_its_kind(self) -> Self:
         if self.login is not None and self.kind != "shared":
             raise ValueError("only a shared broker has an ordinary login")
+        if self.kind == "nats" and not self.nodes:
+            raise ValueError("NATS needs its nodes")
         if self.topic_prefix and self.kind == "mosquitto":
             # Its control topics are reached over the same link, and have none.
             raise ValueError("a Mosquitto of our own has no prefix")

@@ -124,7 +124,7 @@ class Authority:
                 .add_extension(x509.SubjectAlternativeName(_general(hosts, numbers)), critical=False)
                 .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
                 .add_extension(_usage(signature=True), critical=True)
-                .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+                .add_extension(x509.ExtendedKeyUsage(_BOTH), critical=False)
                 .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
                 .add_extension(
                     x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
@@ -307,6 +307,10 @@ def _make_authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
         .add_extension(identifier, critical=False)
         .sign(key, SHA256())
     )
+
+
+_BOTH: Final = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+"""A node of a cluster is a client of the others, too."""
 
 
 def _usage(*, signature: bool) -> x509.KeyUsage:

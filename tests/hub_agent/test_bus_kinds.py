@@ -23,6 +23,7 @@ from tests.hub_agent.home import linked, open_home, wait_for
 from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
 
+NOWHERE = ("nats://127.0.0.1:1",)
 OWN: tuple[BusKind, ...] = ("embedded", "mosquitto", "nats")
 
 
@@ -101,7 +102,9 @@ async def test_nothing_is_sent_to_a_broker_that_is_not_known_as_ours(tmp_path: P
         return False
 
     async with listening() as heard:
-        async with open_hub(hub_at(tmp_path, url=heard.url, kind=kind, is_ours=is_ours)) as hub:
+        async with open_hub(
+            hub_at(tmp_path, url=heard.url, kind=kind, nodes=NOWHERE, is_ours=is_ours)
+        ) as hub:
             await eventually(lambda: len(asked) > 1)
             async with httpx.AsyncClient(base_url=hub.url, timeout=60) as client:
                 broker = (await client.get("/api/health")).json()["broker"]

