@@ -5,29 +5,38 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
+import paho.mqtt.client as paho
 import psutil
 import psycopg
+from paho.mqtt.enums import CallbackAPIVersion
 
+from broker.nats.keys import NatsKeys
 from deploy.directory import Home
+from hub_registry.access.accounts import Accounts
+from hub_registry.storage.store import open_store
+from identity.keys import KeyPair
 from tests.chaos.household import BACK_S, Command, eventually
 from tests.chaos.load import MEANING, Answered, Kind, Ran
+from tests.e2e.house import wait_for
 from tests.e2e.replicas import Replicas
 from tests.ports import free_port
 from tests.postgresql import Server
 
 SIGNED = Kind("AnywhereSkill", "sign", 1)
-MEANINGS = {**MEANING, "storage_unavailable": Ran.PERHAPS}
-"""Beside one home: the database may be away before a chat begins, or when it has ended."""
+MEANINGS = {**MEANING, "storage_unavailable": Ran.PERHAPS, "told": Ran.PERHAPS}
+"""As for one hub; the database may be away when a chat begins or ends, and an answer tells what failed."""
 _LOOK_S = 0.05
-_ASK_S = 30.0
+_ASK_S = 90.0
+"""Longer than a replica is stopped."""
+_AGREE_S = 20.0
 _FREEZE_SHARE = 0.25
 """Of the blows at a leader: it is stopped and goes on, in place of being killed."""
 
@@ -73,6 +82,67 @@ class Replicated(Replicas):
         super().start_replica(name)
 
 
+async def _begin_home(url: str) -> None:
+    """Make the tables: a hub that has a key already refuses an empty database."""
+    async with open_store(url) as store:
+        await Accounts(store).hub_id()
+
+
+@asynccontextmanager
+async def _logged_in(port: int, login: dict[str, Any], number: int) -> AsyncIterator[asyncio.Event]:
+    """Log in on a node; yield what is set when the node ends the connection."""
+    loop, there, gone = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    client: Any = paho.Client(
+        CallbackAPIVersion.VERSION2, client_id=f"{login['username']}-{number}", protocol=paho.MQTTv311
+    )
+    client.username_pw_set(login["username"], login["password"])
+    client.on_connect = lambda _c, _d, _f, reason, _p: (
+        reason.is_failure or loop.call_soon_threadsafe(there.set)
+    )
+    client.on_disconnect = lambda *_: loop.call_soon_threadsafe(gone.set)
+    await asyncio.to_thread(client.connect, "127.0.0.1", port)
+    client.loop_start()
+    try:
+        await there.wait()
+        yield gone
+    finally:
+        client.on_disconnect = None
+        client.disconnect()
+        await asyncio.to_thread(client.loop_stop)
+
+
+def start_nodes(house: Replicated) -> tuple[dict[str, Command], list[int]]:
+    """Start three nodes of NATS, and have the replicas use them."""
+    key = KeyPair.load_or_create(house.home / "hub" / "key.pem")
+    asyncio.run(_begin_home(house.database_url))
+    names = ("node-1", "node-2", "node-3")
+    ports = {name: [free_port() for _ in range(3)] for name in names}
+    made = {}
+    for name, (mqtt, own, cluster) in ports.items():
+        home = house.directory / name
+        file = Home(home).broker / "nats" / "cluster.json"
+        file.parent.mkdir(parents=True, mode=0o700)
+        NatsKeys(key).for_nodes().save(file)
+        others = ",".join(f"127.0.0.1:{ports[other][2]}" for other in names if other != name)
+        words = ("--mqtt-port", str(mqtt), "--nats-port", str(own), "--cluster-port", str(cluster))
+        house.start(name, "broker", "run", "--kind", "nats", *words, "--cluster", others, home=home)
+        made[name] = Command(house, name, home)
+    for name in names:
+        wait_for(lambda name=name: "Ready" in house.log(name) or house.ended(name), what=name)
+    house.broker_url = f"mqtt://127.0.0.1:{ports[names[0]][0]}"
+    house.more_settings = "\n".join(
+        (
+            "[broker]",
+            f'url = "{house.broker_url}"',
+            'kind = "nats"',
+            f"addresses = {[f'mqtt://127.0.0.1:{mqtt}' for mqtt, _, _ in ports.values()]}",
+            f"nodes = {[f'nats://127.0.0.1:{own}' for _, own, _ in ports.values()]}",
+            "",
+        )
+    )
+    return made, [mqtt for mqtt, _, _ in ports.values()]
+
+
 @dataclass(repr=False)
 class Cluster:
     """All of it, and a person who uses it meanwhile.
@@ -80,7 +150,7 @@ class Cluster:
     Attributes:
         nodes: Of the bus, by name.
         spokes: Their homes by id.
-        killed: When any replica was killed, by the monotonic clock.
+        ports: Of MQTT at the nodes.
         signed: Chats and their answers.
     """
 
@@ -90,7 +160,7 @@ class Cluster:
     spokes: dict[str, Path]
     chance: random.Random
     freeze_s: float = 10.0
-    killed: list[float] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
     blows: list[str] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     signed: list[Answered] = field(default_factory=list)
@@ -140,7 +210,6 @@ class Cluster:
         leader, latest = await asyncio.to_thread(self.leader)
         os.kill(self.house.processes[name].pid, signal.SIGKILL)
         began = time.monotonic()
-        self.killed.append(began)
         await self._next_chat(name, began)
         if name == leader or term is not None:
             await self._followed(latest if term is None else term, began)
@@ -212,9 +281,8 @@ class Cluster:
         try:
             answer = await self._ask(replica, "POST", "/api/chat", json=body)
             document = answer.json()
-            code, said = (
-                ("result", str(document["answer"])) if answer.is_success else (document["code"], answer.text)
-            )
+            said = str(document.get("answer", answer.text))
+            code = "result" if said == token else document.get("code", "told")
         except httpx.ConnectError as error:
             code, said = "not heard", repr(error)
         except httpx.ReadTimeout:
@@ -233,24 +301,42 @@ class Cluster:
     async def revoke(self) -> None:
         """Make a token, have all replicas know it, revoke it at one, and see the others refuse it."""
         while True:
-            with suppress(httpx.HTTPError, KeyError, ValueError, TimeoutError):
-                await self._revoke_one()
+            # A replica, a node or the database may be away.
+            with suppress(httpx.HTTPError, KeyError, ValueError, TimeoutError, OSError):
+                await self._revoke_token()
+            with suppress(httpx.HTTPError, KeyError, ValueError, TimeoutError, OSError):
+                await self._revoke_logins()
             await asyncio.sleep(1.0)
 
-    async def _revoke_one(self) -> None:
+    async def _revoke_token(self) -> None:
         first, name = self.chance.choice(list(self.replicas)), uuid4().hex
         made = await self._ask(first, "POST", "/api/tokens", json={"name": name, "scopes": ["chat"]})
-        token = made.json()["token"]
-        listed = (await self._ask(first, "GET", "/api/tokens", params={"valid": True})).json()
-        jti = next(row["jti"] for row in listed if row["name"] == name)
+        token = made.raise_for_status().json()["token"]
+        listed = await self._ask(first, "GET", "/api/tokens", params={"valid": True})
+        jti = next(row["jti"] for row in listed.raise_for_status().json() if row["name"] == name)
         await self._all_say(self.replicas, token, 200)
         (await self._ask(first, "DELETE", f"/api/tokens/{jti}")).raise_for_status()
         began = time.monotonic()
         await self._all_say(self.replicas, token, 401)
         self.times.note("a token revoked: refused by all replicas", time.monotonic() - began)
 
+    async def _revoke_logins(self) -> None:
+        """Have a program log in on each node, delete its login at a replica, and see it disconnected."""
+        first, name = self.chance.choice(list(self.replicas)), f"p{uuid4().hex[:12]}"
+        answer = await self._ask(first, "POST", "/api/clients", json={"name": name})
+        made = answer.raise_for_status().json()
+        async with asyncio.timeout(_AGREE_S), AsyncExitStack() as stack:
+            on = [
+                await stack.enter_async_context(_logged_in(port, made, number))
+                for number, port in enumerate(self.ports)
+            ]
+            (await self._ask(first, "DELETE", f"/api/clients/{name}")).raise_for_status()
+            began = time.monotonic()
+            await asyncio.gather(*(gone.wait() for gone in on))
+        self.times.note("a login deleted: disconnected from all nodes", time.monotonic() - began)
+
     async def _all_say(self, names: Collection[str], token: str, status: int) -> None:
-        async with asyncio.timeout(_ASK_S):
+        async with asyncio.timeout(_AGREE_S):
             for name in names:
                 while (await self._ask(name, "GET", "/api/conversations", token=token)).status_code != status:  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_S)

