@@ -95,6 +95,12 @@ LEAD_BEAT_S: Final = 0.5
 REPLICA_SEEN_S: Final = 1.0
 DATABASE_STOPPED_MS: Final = 3_000
 """A process that is stopped while it writes keeps all others of its home from writing for this long."""
+DATABASE_LOOK_S: Final = 10.0
+"""How often a session that only listens asks the server whether it is there."""
+DATABASE_SILENT_MS: Final = 10_000
+"""How long the server's machine may leave a packet unanswered."""
+FOLLOW_RETRY_S: Final = (0.1, 5.0)
+"""The first and the longest wait before the server is asked again after a session was lost."""
 MAX_DATABASE_REASON: Final = 300
 LEAST_DATABASE_BYTES: Final = 64 * 1024
 """With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""

@@ -1,11 +1,13 @@
 """The registry as one thing: database and memory, changed together."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from agent_core.finder import SkillFinder
+from chat.tasks import open_tasks
 from contracts.devices.joining import EnrolAnswer
 from contracts.errors import Conflict, NotFound
 from contracts.phrases import Phrase
@@ -20,7 +22,7 @@ from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.approvals import Approvals
 from hub_registry.devices.devices import Device, DeviceChange, Devices
 from hub_registry.devices.directory import Directory, Entry
-from hub_registry.devices.journal import Journal, read_back
+from hub_registry.devices.journal import Journal, follow, read_back
 from hub_registry.devices.review import digest_of
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
@@ -171,9 +173,10 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         key: The hub's identity, which signs the tokens.
 
     Raises:
-        ConfigError: If the database cannot be used.
+        ConfigError: If the database cannot be used, also later where another hub has claimed it.
     """
-    async with open_store(settings.database) as store:
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(settings.database))
         await store.claim(shared=settings.is_replica)
         accounts = Accounts(store)
         hub_id = await accounts.hub_id()
@@ -200,6 +203,12 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
             ),
             on_bound=directory.put,
         )
+        store.on_change(("user",), accounts.follow)
+        store.on_change(("token", "device"), authority.follow)
+        following = partial(follow, store, directory, journal, hub_id=hub_id)
+        store.on_change(("device", "registration", "approval"), following)
+        tasks = await stack.enter_async_context(open_tasks())
+        tasks.create_task(store.follow(), name="changes")
         try:
             yield Registry(
                 settings=settings,

@@ -83,7 +83,7 @@ class Accounts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Every request asks for one. Changes pass through here, and the store does one thing at a time.
+        # Every request asks for one.
         self._known: dict[str, User] = {}
 
     async def hub_id(self) -> str:
@@ -151,15 +151,18 @@ class Accounts:
                 row.time_zone = change.time_zone or None
             return user_of(row)
 
-        return self.put(await self._store.write(work))
+        changed = await self._store.write(work)
+        self.forget()
+        return changed
 
-    def put(self, user: User) -> User:
-        """Store a changed person; return it."""
-        self._known[user.id] = user
-        return user
+    async def follow(self) -> None:
+        """See `Store.on_change`."""
+        self.forget()
 
-    def drop(self, user: str) -> None:
-        self._known.pop(user, None)
+    def forget(self) -> None:
+        """Read each person again when asked: one was changed."""
+        # Another one, for what is being read just now is of before.
+        self._known = {}
 
     async def users(self) -> list[User]:
         return await self._store.read(lambda session: [user_of(row) for row in _present(session)])
@@ -170,10 +173,10 @@ class Accounts:
         Raises:
             NotFound: If there is none.
         """
-        known = self._known.get(user)
-        if known is None:
-            known = self.put(await self._store.read(lambda session: user_of(require_user(session, user))))
-        return known
+        known = self._known
+        if user not in known:
+            known[user] = await self._store.read(lambda session: user_of(require_user(session, user)))
+        return known[user]
 
     async def find(self, name: str, *, or_removed: bool = False) -> User:
         """Return the person with this id or name.

@@ -166,7 +166,8 @@ class People:
                 session.delete(found)
                 return user_of(row)
 
-            user = self._accounts.put(await self._store.write(work))
+            user = await self._store.write(work)
+            self._accounts.forget()
         except Unauthorized:
             # 79 bits cannot be guessed. A right code is never refused for the wrong ones of its neighbours.
             if not self._sources.take(source):
@@ -318,7 +319,7 @@ class People:
             return [device_of(device) for device in devices]
 
         devices = await self._store.write(work)
-        self._accounts.drop(user)
+        self._accounts.forget()
         for device in devices:
             self._on_handed(device)
         try:

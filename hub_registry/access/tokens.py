@@ -113,6 +113,23 @@ class TokenAuthority:
         claims = readable(on_bus, partial(claims_of, hub_id=self.hub_id))
         self._on_bus = {(each.kind, each.sub): each for each in claims}
 
+    async def follow(self) -> None:
+        """Take over what another process of this hub has changed, and call the listeners as that one did."""
+        async with self.acts:
+            rows, devices, on_bus = self._rows, self._devices, self._on_bus
+            await self.load()
+            changed = {device for device, may in devices.items() if self._devices.get(device) != may}
+            ended = [
+                row.jti
+                for row in self._rows.values()
+                if (before := rows.get(row.jti)) is not None and before.revoked_at is None
+                if row.revoked_at is not None or (row.kind == "device" and row.subject in changed)
+            ]
+            if self._broker_logins is not None and (ended or self._on_bus != on_bus):
+                self._broker_logins.resync()
+            if ended:
+                await self._tell(Revocation(tokens=ended, before=now()))
+
     def on_revoked(self, listener: OnRevoked) -> Callable[[], None]:
         """Call a listener with each revocation; return the function that stops that."""
         self._listeners.append(listener)
@@ -272,8 +289,8 @@ class TokenAuthority:
                 "this hub does not know the token: it is not in the backup that was restored",
                 hint=tokens.new_token_hint(claims),
             )
-        # Another process of this hub has issued it.
-        self._rows[row.jti] = row
+        # Another process of this hub has issued it, and may have revoked it since it was read.
+        self._rows.setdefault(row.jti, row)
         self._refuse_revoked(claims)
 
     async def _first_use(self, claims: Claims) -> None:

@@ -33,19 +33,37 @@ class Approvals:
         self._known: dict[str, dict[str, Known]] = {}
         self._providers: dict[str, set[str]] = {}
         self._unwritten: set[tuple[str, str]] = set()
+        self._in_writing: set[tuple[str, str]] = set()
         # What was approved and cannot be read is not new: until it is approved again the strictest holds.
         self._lost: set[tuple[str, str]] = set()
 
-    async def load(self, store: Store) -> None:
-        """Read what the database has."""
+    async def load(self, store: Store) -> set[str]:
+        """Read what the database has; return the devices of which that is something else than before.
+
+        May be done again at any time; what was decided meanwhile stays.
+        """
+        before = {device: dict(there) for device, there in self._known.items()}
+        changed: set[str] = set()
         for row in await store.read(lambda session: session.exec(select(ApprovalRow)).all()):
             try:
-                self._keep(row.device_id, row.skill, Known.model_validate(row.known))
+                known = Known.model_validate(row.known)
+                was = before.get(row.device_id, {}).get(row.skill)
+                is_ours = (row.device_id, row.skill) in self._unwritten | self._in_writing
+                if known == was or is_ours or self._known.get(row.device_id, {}).get(row.skill) is not was:
+                    continue
+                self._lost.discard((row.device_id, row.skill))
+                self._keep(row.device_id, row.skill, known)
+                self._unwritten.discard((row.device_id, row.skill))
+                changed.add(row.device_id)
             except ValidationError:
                 _log.warning("what is approved of %s of %s cannot be read", row.skill, row.device_id)
                 self._lost.add((row.device_id, row.skill))
                 # It may have been the provider for the home, which no other becomes without approval then.
                 self._providers.setdefault(row.skill, set()).add(row.device_id)
+        return changed
+
+    def leave_unwritten(self) -> None:
+        """Let what another process of this hub writes count, in place of what was noted here."""
         self._unwritten.clear()
 
     async def flush(self, store: Store) -> None:
@@ -55,6 +73,7 @@ class Approvals:
             StorageError: If the database cannot be used; it is written the next time then.
         """
         unwritten, self._unwritten = self._unwritten, set()
+        self._in_writing |= unwritten
         rows = [
             {
                 "device_id": device,
@@ -81,6 +100,8 @@ class Approvals:
                 # A hub that stops cancels what waits for the database, and writes it before it closes that.
                 self._unwritten |= unwritten & self._all()
                 raise
+            finally:
+                self._in_writing -= unwritten
 
     def review(self, device: str, skill: RegisteredSkill, *, trusted: bool) -> Reviewed:
         """Return what of a registration counts now, and remember what has to be."""

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from agent_core.search.directory import RegisteredSkill, SkillDirectory
@@ -147,6 +147,17 @@ class Directory(SkillDirectory[Entry]):
         # Another device may have been given the name meanwhile.
         if self._by_key.get(entry.key) is entry:
             del self._by_key[entry.key]
+
+    def follow(self, device: Device, high: HighWater, *, was: Device | None) -> None:
+        """Take over a device as another process has stored it, unless it was changed here meanwhile.
+
+        Args:
+            was: The device of the directory before the row was read.
+        """
+        entry = self._entries.get(device.id)
+        present = entry.device if entry is not None else None
+        if present is was and (was is None or replace(was, last_seen=device.last_seen) != device):
+            self.put(device, high)
 
     def drop(self, device: str) -> None:
         """Remove a device."""

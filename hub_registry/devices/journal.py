@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-from sqlalchemy import bindparam, insert, tuple_, update
+from sqlalchemy import bindparam, func, insert, tuple_, update
 from sqlmodel import Session, col, delete, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from agent_core.search.directory import RegisteredSkill
 from contracts.errors import StorageError, StrawberryError
@@ -17,11 +19,15 @@ from hub_registry.devices.devices import device_of
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.presence import HighWater
 from hub_registry.devices.registrations import read_registration
+from hub_registry.storage.news import SILENT
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import DeviceRow, RegistrationRow
 from identity.keys import PublicKey
 
 _log = logging.getLogger(__name__)
+
+_ROWS: Final = 100
+"""Registrations that are read at once: 50 MB where each is as large as it may be."""
 
 
 @dataclass
@@ -111,7 +117,7 @@ def _write(session: Session, batch: _Batch) -> None:
     if admitted:
         connection.execute(insert(RegistrationRow), admitted)
     for device, (key_id, high) in batch.high.items():
-        connection.execute(_raise_high_water(device, key_id, high))
+        connection.execute(_raise_high_water(device, key_id, high), execution_options={SILENT: True})
 
 
 def _raise_high_water(device: str, key_id: str, high: HighWater) -> Any:
@@ -129,7 +135,62 @@ def _raise_high_water(device: str, key_id: str, high: HighWater) -> Any:
 
 def _write_alive(session: Session, alive: dict[str, datetime]) -> None:
     seen = update(DeviceRow).where(col(DeviceRow.id) == bindparam("d")).values(last_seen=bindparam("at"))
-    session.connection().execute(seen, [{"d": device, "at": at} for device, at in alive.items()])
+    rows = [{"d": device, "at": at} for device, at in alive.items()]
+    session.connection().execute(seen, rows, execution_options={SILENT: True})
+
+
+async def follow(store: Store, directory: Directory, journal: Journal, *, hub_id: str) -> None:
+    """Take over what other processes of this hub have stored of devices, their skills and approvals.
+
+    What changes here meanwhile stays.
+    """
+    # What is newer here is in the database first.
+    await journal.flush()
+    if journal.store is not None:
+        await directory.approvals.flush(journal.store)
+    else:
+        directory.approvals.leave_unwritten()
+    before = {entry.id: (entry, entry.device, dict(entry.registered)) for entry in directory.entries()}
+
+    def stored(session: Session) -> tuple[Sequence[DeviceRow], dict[tuple[str, str], str]]:
+        digest = func.encode(func.sha256(func.convert_to(RegistrationRow.payload, "UTF8")), "hex")
+        digests = session.exec(select(RegistrationRow.device_id, RegistrationRow.skill, digest))
+        return session.exec(select(DeviceRow)).all(), {(row[0], row[1]): row[2] for row in digests}
+
+    devices, digests = await store.read(stored)
+    for gone in before.keys() - {row.id for row in devices}:
+        directory.drop(gone)
+    for row in devices:
+        was = before[row.id][1] if row.id in before else None
+        directory.follow(device_of(row), _high_water(row), was=was)
+    for device in await directory.approvals.load(store):
+        if (entry := directory.get(device)) is not None:
+            directory.review(entry)
+
+    def is_as_before(device: str, skill: str) -> bool:
+        entry, old = directory.get(device), before.get(device)
+        # With another key it is another entry, without skills.
+        was = old[2].get(skill) if old is not None and old[0] is entry else None
+        return entry is not None and entry.registered.get(skill) is was
+
+    known = {(id_, name): skill.digest for id_, old in before.items() for name, skill in old[2].items()}
+    for device, skill in known.keys() - digests.keys():
+        if is_as_before(device, skill):
+            directory.drop_skill(device, skill)
+    news = [key for key, digest in digests.items() if known.get(key) != digest]
+    for start in range(0, len(news), _ROWS):
+        wanted = tuple_(RegistrationRow.device_id, RegistrationRow.skill).in_(news[start : start + _ROWS])
+        query = select(RegistrationRow).where(wanted)
+        rows = await store.read(partial(_rows, query))
+        await _put_skills(directory, rows, hub_id=hub_id, may_put=is_as_before)
+
+
+def _rows(query: SelectOfScalar[RegistrationRow], session: Session) -> Sequence[RegistrationRow]:
+    return session.exec(query).all()
+
+
+def _high_water(row: DeviceRow) -> HighWater:
+    return HighWater(row.epoch, row.connection, row.seq, ended=row.ended)
 
 
 async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
@@ -144,7 +205,7 @@ async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
     devices, registrations = await store.read(stored)
     for row in devices:
         device = device_of(row)
-        directory.put(device, HighWater(row.epoch, row.connection, row.seq, ended=row.ended))
+        directory.put(device, _high_water(row))
         problems = []
         if row.key_id is not None and device.public_key is None:
             problems.append("its stored key cannot be used: join it again")
@@ -153,12 +214,24 @@ async def read_back(store: Store, directory: Directory, *, hub_id: str) -> None:
         for problem in problems:
             _log.warning("%s: %s", row.id, problem)
             directory.note_problem(device.id, problem)
+    await _put_skills(directory, registrations, hub_id=hub_id)
+
+
+async def _put_skills(
+    directory: Directory,
+    registrations: Sequence[RegistrationRow],
+    *,
+    hub_id: str,
+    may_put: Callable[[str, str], bool] = lambda _device, _skill: True,
+) -> None:
     keys = {found.device_id: directory.public_key(found.device_id) for found in registrations}
 
     def checked() -> list[RegisteredSkill | str | None]:
         return [_checked(found, keys[found.device_id], hub_id=hub_id) for found in registrations]
 
     for found, skill in zip(registrations, await asyncio.to_thread(checked), strict=True):
+        if not may_put(found.device_id, found.skill):
+            continue
         if isinstance(skill, RegisteredSkill):
             try:
                 directory.put_skill(found.device_id, skill)

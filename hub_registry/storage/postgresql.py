@@ -5,6 +5,7 @@ database until it is stored.
 """
 
 import re
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,17 +18,16 @@ from sqlalchemy import URL, Connection, Engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DisconnectionError, OperationalError
 from sqlmodel import create_engine
 
-from contracts.errors import ConfigError, StorageError
+from contracts.errors import ConfigError, Conflict, StorageError
 from hub_registry import limits
+from hub_registry.storage.news import HubSession, tell_changes
 from hub_registry.storage.schema import AnotherVersion, create_tables, lock_key, tables_of_postgresql
 from hub_registry.storage.sqlite import WRITES, read_json
 
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 _WRITER: Final = lock_key(0x57726974)
-_HUB: Final = lock_key(0x48756220)
 _LEAD: Final = lock_key(0x4C656164)
-"""Keys of advisory locks: of the transaction that writes, of the hub or the replicas that the database is
-of, and of the replica that leads."""
+"""Keys of advisory locks: of the transaction that writes, and of the replica that leads."""
 NAME_LOCK: Final = "hashtextextended(current_schema() || ' ' || {}, 0)"
 """Key of the lock of a replica's name."""
 _NO_SCHEMA: Final = "3F000"
@@ -37,8 +37,6 @@ _BEGIN_WRITING: Final = (
     f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {{}}; SELECT pg_advisory_xact_lock({_WRITER})"
 )
 _USED: Final = "strawberry_used"
-_KEEPALIVE: Final = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
-"""Within a minute the server knows that a machine is gone; seconds, and how often it asks."""
 
 
 class PostgreSQL:
@@ -58,7 +56,8 @@ class PostgreSQL:
 
     def __init__(self, url: str) -> None:
         self._url = parsed(url)
-        self._claim: Connection | None = None
+        self._origin = secrets.token_hex(8)
+        self._claim: HubSession | None = None
         self.engine = create_engine(
             self._url,
             # Each transaction begins by `_begin`, in one round trip.
@@ -71,6 +70,7 @@ class PostgreSQL:
         event.listen(self.engine, "checkin", _note_use)
         event.listen(self.engine, "checkout", _require_alive)
         event.listen(self.engine, "before_cursor_execute", _without_nul, retval=True)
+        tell_changes(self.engine, origin=self._origin)
         try:
             create_tables(self.engine, self.writing, tables=_TABLES, schema=tables_of_postgresql())
         except DatabaseError as error:
@@ -96,25 +96,58 @@ class PostgreSQL:
         return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_reason(error))
 
     def claim(self, *, shared: bool = False) -> None:
-        """See `Store.claim`: the server forgets the claim of a connection that is gone."""
-        connection = self._session()
-        # After a power cut here the server would keep the claim for two hours.
-        for name, seconds in _KEEPALIVE.items():
-            connection.exec_driver_sql(f"SET {name} = {seconds}")
-        lock = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
-        if not connection.exec_driver_sql(f"SELECT {lock}({_HUB})").scalar_one():
-            connection.close()
+        """See `Store.claim`."""
+        url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._claim = HubSession(url, origin=self._origin, shared=shared)
+        self.claim_again()
+
+    def claim_again(self) -> None:
+        """Claim the database after the session that had the claim was lost.
+
+        Raises:
+            ConfigError: If another hub has claimed it meanwhile.
+            StorageError: If the server cannot be reached.
+        """
+        import psycopg
+
+        assert self._claim is not None
+        try:
+            self._claim.open()
+        except psycopg.Error as error:
+            raise self._lost(error) from None
+        except Conflict as error:
             raise ConfigError(
                 "another hub uses the database {url}",
                 url=shown(self._url),
                 hint="Stop it, or name another database in [database] url.",
-            )
-        self._claim = connection
+            ) from error
+
+    def wait_for_changes(self) -> frozenset[str]:
+        """Wait until other processes of this hub have changed tables, and return their names.
+
+        Raises:
+            StorageError: If the session at the server is lost.
+        """
+        import psycopg
+
+        assert self._claim is not None
+        try:
+            return self._claim.wait()
+        except psycopg.Error as error:
+            raise self._lost(error) from None
+
+    def interrupt(self) -> None:
+        """End `wait_for_changes`."""
+        if self._claim is not None:
+            self._claim.interrupt()
+
+    def _lost(self, error: Exception) -> StorageError:
+        return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_shortened(error))
 
     def candidacy(self, name: str) -> "Candidacy":
-        return Candidacy(self._session, name)
+        return Candidacy(self._open_session, name)
 
-    def _session(self) -> Connection:
+    def _open_session(self) -> Connection:
         """Open a session that is not of the pool, so that its locks end with it."""
         connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         connection.detach()
@@ -255,7 +288,11 @@ def _read_json(value: str | bytes) -> Any:
 
 
 def _reason(error: DatabaseError) -> str:
-    return " ".join(str(error.orig).split())[: limits.MAX_DATABASE_REASON]
+    return _shortened(error.orig)
+
+
+def _shortened(error: object) -> str:
+    return " ".join(str(error).split())[: limits.MAX_DATABASE_REASON]
 
 
 def _begin(connection: Connection) -> None:

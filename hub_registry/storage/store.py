@@ -2,7 +2,8 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,17 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlmodel import Session
 
-from contracts.errors import DiskFull
+from chat.tasks import open_tasks, supervise
+from contracts.errors import DiskFull, StorageError
+from contracts.rates import Backoff
+from hub_registry import limits
 from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.threads import FairThread
 
 if TYPE_CHECKING:
     from hub_registry.storage.postgresql import Candidacy, PostgreSQL
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -41,6 +47,7 @@ class Store:
         self._reader = reader
         self.full = asyncio.Event()
         self._check: Callable[[Session], None] | None = None
+        self._followers: list[tuple[frozenset[str], asyncio.Event, Callable[[], Awaitable[None]]]] = []
 
     async def claim(self, *, shared: bool = False) -> None:
         """Keep hubs on other machines from this database until it is closed.
@@ -50,6 +57,7 @@ class Store:
 
         Raises:
             ConfigError: If another hub uses it.
+            StorageError: If the database cannot be used.
         """
         await self._writer.run(partial(self._database.claim, shared=shared))
 
@@ -66,6 +74,53 @@ class Store:
             ConfigError: If the database is a file.
         """
         return self._database.candidacy(name)
+
+    def on_change(self, tables: Collection[str], listener: Callable[[], Awaitable[None]]) -> None:
+        """Call a listener once `follow` hears that other processes of this hub have changed tables.
+
+        It is called one time for several changes in a row, and again where it fails.
+        """
+        self._followers.append((frozenset(tables), asyncio.Event(), listener))
+
+    async def follow(self) -> None:
+        """Call the listeners of `on_change` until cancelled; with SQLite there is one process, and no change.
+
+        Where the session with the claim is lost, the database is claimed again, and all is read again.
+
+        Raises:
+            ConfigError: If another hub has claimed the database meanwhile.
+        """
+        if isinstance(self._database, SQLite):
+            return
+        with FairThread("changes") as listening:
+            async with open_tasks() as tasks:
+                for tables, changed, listener in self._followers:
+                    run = partial(_call, listener, changed)
+                    supervise(tasks, run, name=f"changes of {', '.join(sorted(tables))}")
+                try:
+                    while True:
+                        news = await self._next_changes(self._database, listening)
+                        for tables, changed, _ in self._followers:
+                            if news is None or tables & news:
+                                changed.set()
+                finally:
+                    self._database.interrupt()
+
+    async def _next_changes(self, database: "PostgreSQL", listening: FairThread) -> frozenset[str] | None:
+        """Return the tables that others changed; None for all, since some may have been missed."""
+        try:
+            return await listening.run(database.wait_for_changes)
+        except StorageError as error:
+            _log.warning("%s; the hub connects again", error.message)
+        backoff = Backoff(*limits.FOLLOW_RETRY_S, jitter=0)
+        while True:
+            await asyncio.sleep(backoff.next())
+            try:
+                await listening.run(database.claim_again)
+            except StorageError as error:
+                _log.debug("%s", error.message)
+            else:
+                return None
 
     async def read(self, work: Callable[[Session], T], *, asker: str = "") -> T:
         """Run work that only reads, in one transaction.
@@ -113,6 +168,21 @@ class Store:
 def _checked(check: Callable[[Session], None], work: Callable[[Session], T], session: Session) -> T:
     check(session)
     return work(session)
+
+
+async def _call(listener: Callable[[], Awaitable[None]], changed: asyncio.Event) -> None:
+    while True:
+        await changed.wait()
+        changed.clear()
+        try:
+            await listener()
+        except StorageError as error:
+            _log.warning("changes of other replicas are read later: %s", error.message)
+            changed.set()
+            await asyncio.sleep(limits.FOLLOW_RETRY_S[0])
+        except Exception:
+            changed.set()
+            raise
 
 
 @asynccontextmanager

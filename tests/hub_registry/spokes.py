@@ -25,7 +25,7 @@ from identity.keys import KeyPair
 
 async def eventually(condition: Callable[[], object]) -> None:
     """Wait until something, plain or to be awaited, holds; a test that waits in vain fails."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(20):
         while True:
             holds = condition()
             if await holds if inspect.isawaitable(holds) else holds:

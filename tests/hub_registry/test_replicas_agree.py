@@ -1,0 +1,239 @@
+"""Two registries on one PostgreSQL: what one of them stores counts in the other at once."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from contracts import topics
+from contracts.claims import Claims
+from contracts.devices.presence import Revocation
+from contracts.errors import ConfigError, Unauthorized
+from hub_registry.access.accounts import UserChange
+from hub_registry.access.token_rows import TokenRequest
+from hub_registry.devices.devices import DeviceChange
+from hub_registry.devices.presence import HighWater
+from hub_registry.devices.registrations import read_registration
+from hub_registry.registry import Registry, open_registry
+from hub_registry.settings import RegistrySettings
+from hub_registry.storage.news import _CHANNEL, _HUB
+from hub_registry.storage.tables import now
+from identity.envelope import Seal
+from identity.keys import KeyPair
+from tests import postgresql
+from tests.hub_registry.spokes import eventually, registration
+from tests.requirements import require
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    require(postgresql.programs() is not None, postgresql.HINT)
+    return postgresql.database(f"t{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+
+
+@dataclass
+class Replicas:
+    """Two of one hub."""
+
+    url: str
+    one: Registry
+    other: Registry
+
+
+def cut(url: str) -> None:
+    """End all sessions, as a server does that restarts."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid != pg_backend_pid()"
+        )
+
+
+def revoke_silently(url: str, claims: Claims) -> None:
+    """Revoke a token as one does whose news get lost."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE token SET revoked_at = issued_at WHERE jti = %s", (claims.jti,))
+
+
+@asynccontextmanager
+async def replica(url: str, key: KeyPair, *, is_replica: bool = True) -> AsyncIterator[Registry]:
+    settings = RegistrySettings(database=url, is_replica=is_replica)
+    async with open_registry(settings, key=key) as registry:
+        yield registry
+
+
+@pytest.fixture
+async def replicas(url: str, hub_key: KeyPair) -> AsyncIterator[Replicas]:
+    async with replica(url, hub_key) as one, replica(url, hub_key) as other:
+        one.journal.store = one.store  # it leads
+        yield Replicas(url, one, other)
+
+
+async def token_of(registry: Registry, *, is_session: bool = False) -> tuple[str, Claims]:
+    request = TokenRequest(
+        kind="user",
+        subject="admin",
+        owner="admin",
+        scopes=["chat"],
+        lifetime_s=600,
+        is_session=is_session,
+    )
+    token = await registry.authority.issue(request)
+    return token, registry.authority.check(token)
+
+
+async def test_a_token_revoked_at_one_replica_ends_at_the_other(replicas: Replicas) -> None:
+    token, claims = await token_of(replicas.one)
+    await replicas.other.authority.authenticate(token)
+    told: list[Revocation] = []
+
+    async def listen(revocation: Revocation) -> None:
+        told.append(revocation)
+
+    replicas.other.authority.on_revoked(listen)
+    async with asyncio.timeout(1):
+        await replicas.one.authority.revoke([claims.jti])
+        await eventually(lambda: bool(told))
+    assert [each.tokens for each in told] == [[claims.jti]]
+    with pytest.raises(Unauthorized, match="revoked"):
+        replicas.other.authority.check(token)
+
+
+async def test_what_was_revoked_while_the_server_was_away_counts_once_it_is_back(replicas: Replicas) -> None:
+    token, claims = await token_of(replicas.one)
+    await replicas.other.authority.authenticate(token)
+    revoke_silently(replicas.url, claims)
+    cut(replicas.url)
+    await eventually(lambda: replicas.other.authority.is_revoked(claims.jti))
+    # And the new session hears of the next.
+    _, more = await token_of(replicas.one)
+    await eventually(lambda: more.jti in replicas.other.authority._rows)
+
+
+async def test_people_and_their_roles_follow(replicas: Replicas) -> None:
+    ann = await replicas.one.accounts.add("Ann", role="member")
+    assert (await replicas.other.accounts.get(ann.id)).role == "member"
+    await replicas.one.people.change(ann.id, UserChange(role="guest", name="Anna"))
+
+    async def is_changed() -> bool:
+        user = await replicas.other.accounts.get(ann.id)
+        return (user.display_name, user.role) == ("Anna", "guest")
+
+    await eventually(is_changed)
+
+
+async def test_devices_skills_and_the_owner_s_decisions_follow(replicas: Replicas) -> None:
+    one, other = replicas.one, replicas.other
+    device, key = await one.devices.add("Radio", owner="admin"), KeyPair.generate()
+    invitation = await other.invite(device.id)
+    await other.enrolment.enrol(invitation.token, key.public.jwk())
+
+    def register(*methods: str) -> None:
+        made = registration("MediaSkill", *methods)
+        payload = Seal(one.hub_id, key).seal(topics.SKILL.build(device=device.id, skill=made.skill), made)
+        read = read_registration(
+            payload, hub_id=one.hub_id, device=device.id, skill=made.skill, key=key.public
+        )
+        one.directory.put_skill(device.id, read)
+        one.journal.skill(device.id, key.kid, read)
+
+    def methods() -> list[str]:
+        found = other.directory.get(device.id)
+        return [name for skill in found.skills.values() for name in skill.methods] if found else []
+
+    await eventually(lambda: one.directory.public_key(device.id) == key.public)
+    register("play")
+    await one.journal.flush()
+    await eventually(lambda: methods() == ["play"])
+    register("play", "stop")
+    await one.journal.flush()
+    await one.directory.approvals.flush(one.store)
+    await eventually(lambda: methods() == ["play", "stop"])
+    entry = other.directory.get(device.id)
+    assert entry is not None
+    await other.allow(entry, "MediaSkill", "play", entry.skills["MediaSkill"].methods["play"].digest)
+    await eventually(lambda: not one.directory.find("Radio", "MediaSkill", "play").method.flags.unknown)
+    assert one.directory.find("Radio", "MediaSkill", "stop").method.flags.unknown
+    await one.change_device(device.id, DeviceChange(name="Kitchen radio", shared=True))
+    await eventually(lambda: "Kitchen radio" in other.directory.get(device.id).names)
+    await one.revoke_device(device.id)
+    await eventually(lambda: other.directory.public_key(device.id) is None)
+    await one.devices.remove(device.id)
+    await eventually(lambda: other.directory.get(device.id) is None)
+
+
+async def test_what_is_newer_here_is_not_taken_back_by_what_another_stores(replicas: Replicas) -> None:
+    one, other = replicas.one, replicas.other
+    device, key = await one.devices.add("Radio", owner="admin"), KeyPair.generate()
+    await one.enrolment.enrol((await one.invite(device.id)).token, key.public.jwk())
+    made = registration()
+    payload = Seal(one.hub_id, key).seal(topics.SKILL.build(device=device.id, skill=made.skill), made)
+    read = read_registration(payload, hub_id=one.hub_id, device=device.id, skill=made.skill, key=key.public)
+    one.directory.put_skill(device.id, read)
+    one.journal.skill(device.id, key.kid, read)  # not written yet
+    await eventually(lambda: other.directory.public_key(device.id) == key.public)
+    await other.devices.change(device.id, DeviceChange(area="Kitchen"))
+    await eventually(lambda: one.directory.get(device.id).device.area == "Kitchen")
+    await eventually(lambda: "MediaSkill" in other.directory.get(device.id).skills)
+    assert "MediaSkill" in one.directory.get(device.id).skills
+
+
+async def test_presence_and_signs_of_life_are_not_told(replicas: Replicas) -> None:
+    device, key = await replicas.one.devices.add("Radio", owner="admin"), KeyPair.generate()
+    await replicas.one.enrolment.enrol((await replicas.one.invite(device.id)).token, key.public.jwk())
+    with psycopg.connect(replicas.url, autocommit=True) as listening:
+        (channel,) = listening.execute(f"SELECT {_CHANNEL}").fetchone()
+        listening.execute(f"LISTEN {channel}")
+        replicas.one.journal.alive(device.id, now())
+        replicas.one.journal.high_water(device.id, key.kid, HighWater(2, 1, 1))
+        await replicas.one.journal.flush_alive()
+        await replicas.one.journal.flush()
+        await replicas.one.accounts.add("Ann", role="member")
+        told = [each.payload.split()[1:] for each in listening.notifies(timeout=5, stop_after=1)]
+    assert told == [["user"]]
+
+
+async def test_a_plain_hub_and_replicas_exclude_each_other(url: str, hub_key: KeyPair) -> None:
+    async with replica(url, hub_key):
+        with pytest.raises(ConfigError, match="another hub uses the database"):
+            async with replica(url, hub_key, is_replica=False):
+                pass
+    async with replica(url, hub_key, is_replica=False):
+        with pytest.raises(ConfigError, match="another hub uses the database"):
+            async with replica(url, hub_key):
+                pass
+
+
+async def test_a_hub_whose_server_restarts_claims_the_database_again(url: str, hub_key: KeyPair) -> None:
+    async with replica(url, hub_key, is_replica=False) as hub:
+        _, claims = await token_of(hub)
+        revoke_silently(url, claims)
+        cut(url)
+        # It reads all again once it has claimed again.
+        await eventually(lambda: hub.authority.is_revoked(claims.jti))
+        with pytest.raises(ConfigError, match="another hub uses the database"):
+            async with replica(url, hub_key, is_replica=False):
+                pass
+        assert await hub.accounts.users()
+
+
+async def test_a_hub_that_lost_its_database_to_another_ends_with_that(url: str, hub_key: KeyPair) -> None:
+    async def run() -> None:
+        async with replica(url, hub_key, is_replica=False):
+            with psycopg.connect(url, autocommit=True) as server, psycopg.connect(url) as other:
+                sessions = f"FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = ({_HUB}) >> 32"
+                waiting = asyncio.get_running_loop().run_in_executor(
+                    None, other.execute, f"SELECT pg_advisory_lock({_HUB})"
+                )
+                await eventually(lambda: server.execute(f"SELECT 1 {sessions} AND NOT granted").fetchone())
+                server.execute(f"SELECT pg_terminate_backend(pid) {sessions} AND granted")
+                await waiting
+                await asyncio.Event().wait()
+
+    with pytest.raises(ConfigError, match="another hub uses the database"):
+        await run()
