@@ -116,7 +116,12 @@ def test_every_choice_that_names_itself_has_its_german() -> None:
 def test_every_german_entry_has_its_message() -> None:
     said: set[str] = set()
     for _, tree in trees(
-        *{each.split("/")[0] for each in SHOWN}, "bus", "contracts", "identity", "spoke/nodes"
+        *{each.split("/")[0] for each in SHOWN},
+        "bus",
+        "contracts",
+        "identity",
+        "spoke/installing",
+        "spoke/nodes",
     ):
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
