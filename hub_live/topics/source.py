@@ -174,9 +174,6 @@ class LinkSource:
 
     async def close(self) -> None:
         """End all subscriptions, for a link that lives longer."""
-        self._exact.clear()
-        self._wild.clear()
-        self._routes.clear()
         for stop in filter(None, self._subscribed.values()):
             await stop()
 
