@@ -1,5 +1,7 @@
 """How the hub uses a broker is settled from files and from who was asked for, before anything is sent."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,3 +155,28 @@ async def test_of_the_names_of_this_machine_the_one_counts_where_our_broker_list
         assert all(bus.is_ours() for bus in before)
         for each in others:
             assert (await choose_bus(home, each, trust=False)).url == ours
+
+
+async def test_a_cluster_of_nats_is_ours_by_the_settings_and_only_with_tls(tmp_path: Path) -> None:
+    text = """[broker]
+kind = "nats"
+url = "mqtts://one.lan:8883"
+addresses = ["mqtts://one.lan:8883", "mqtts://two.lan:8883"]
+nodes = ["tls://one.lan:4222", "tls://two.lan:4222"]
+"""
+    home = settings(tmp_path, text)
+    bus = await choose_bus(home, "mqtts://two.lan:8883", trust=False)
+    assert (bus.kind, bus.nodes[1], bus.addresses[0]) == (
+        "nats",
+        "tls://two.lan:4222",
+        "mqtts://one.lan:8883",
+    )
+    settings(tmp_path, text.replace("tls://two", "nats://two"))
+    with pytest.raises(ConfigError, match="without TLS"):
+        await choose_bus(home, None, trust=False)
+
+
+def test_a_home_without_nats_loads_nothing_of_it() -> None:
+    look = "import sys, deploy.home.single_host, deploy.home.local_hub; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert not {"nats", "nkeys", "broker.nats"} & set(done.stdout.split())

@@ -44,8 +44,11 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
         table = None
     if url is None:
         url = (table.url if table is not None else None) or _own_url(home)
-    if table is not None and by_number(table.url or "") != by_number(url):
-        table = None
+    if table is not None:
+        # Of a cluster, each node's address counts.
+        named = (table.url or "", *(table.addresses if table.kind == "nats" else ()))
+        if by_number(url) not in map(by_number, named):
+            table = None
     addresses = table.addresses if table is not None else ()
     if table is not None and table.kind == "emqx":
         for each in (url, *addresses):
