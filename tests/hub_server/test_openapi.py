@@ -31,6 +31,7 @@ POST /api/watchers/{name}/pause
 POST /api/watchers/{name}/resume
 POST /api/watchers/{name}/run
 PUT /api/agents/{name}/files/{path}
+PUT /api/devices/{device}/installation/uploads/{file}
 PUT /api/system/restore
 """
 """Requests that change something and take no JSON."""
