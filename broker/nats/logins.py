@@ -119,47 +119,44 @@ class NatsLogins:
         self._told.clear()
         good = {login_name(each.principal, tokens.token_id(each.token.get_secret_value())) for each in logins}
         ours = tuple(f"{kind}/" for kind in (*_ONE_TOKEN, "user"))
-        for each in await self._connections({}):
-            if each.name.startswith(ours) and each.name not in good:
-                await self._kick(each)
+        await self._end_where(lambda name: name.startswith(ours) and name not in good)
 
     async def _end(self, principal: Principal, is_over: Callable[[str], bool]) -> None:
         # A device has one connection, by its id; of others several programs may have one each.
         options = {"mqtt_client": principal.id} if principal.kind == "device" else {}
-        for each in await self._connections(options):
-            if each.name.startswith(login_name(principal)) and is_over(each.name):
-                await self._kick(each)
+        begin = login_name(principal)
+        await self._end_where(lambda name: name.startswith(begin) and is_over(name), options)
 
-    async def _connections(self, options: dict[str, Any]) -> list[_Connection]:
-        """List the connections on all nodes."""
+    async def _end_where(self, is_over: Callable[[str], bool], options: dict[str, Any] | None = None) -> None:
+        """End connections on all nodes by their names, those of each node as soon as it has listed them."""
         servers = self._connected()
-        asked = json.dumps({"auth": True, "acc": ACCOUNT, "limit": limits.NATS_CONNECTIONS, **options})
-        found: list[_Connection] = []
+        asked = json.dumps(
+            {"auth": True, "acc": ACCOUNT, "limit": limits.NATS_CONNECTIONS, **(options or {})}
+        )
         inbox, replies = servers.new_inbox(), asyncio.Queue[bytes]()
 
         async def take(message: Any) -> None:
             replies.put_nowait(message.data)
 
+        until = asyncio.get_running_loop().time() + limits.NATS_ANSWER_S
         try:
             first = json.loads((await servers.request(f"{_PING}.STATSZ", timeout=limits.NATS_ANSWER_S)).data)
             listening = await servers.subscribe(inbox, cb=take)
             try:
                 await servers.publish(f"{_PING}.CONNZ", asked.encode(), reply=inbox)
-                async with asyncio.timeout(limits.NATS_ANSWER_S):
-                    for _ in range(first["statsz"].get("active_servers", 1)):
+                for _ in range(first["statsz"].get("active_servers", 1)):
+                    async with asyncio.timeout_at(until):
                         answer = json.loads(await replies.get())
-                        found += (
-                            _Connection(answer["server"]["id"], each["cid"], each.get("authorized_user", ""))
-                            for each in answer["data"].get("connections") or ()
-                        )
+                    for each in answer["data"].get("connections") or ():
+                        if is_over(name := each.get("authorized_user", "")):
+                            await self._kick(_Connection(answer["server"]["id"], each["cid"], name))
             finally:
                 await listening.unsubscribe()
         except TimeoutError:
-            # A node that is just lost has no connections to end.
-            _log.warning("not every NATS server has listed its connections")
+            # It is asked again. One that is just lost is not counted for long.
+            raise Disconnected("not every NATS server has listed its connections") from None
         except (NatsError, ValueError, LookupError) as error:
             raise Disconnected(f"NATS does not list its connections: {error}") from None
-        return found
 
     async def _kick(self, connection: _Connection) -> None:
         subject = f"$SYS.REQ.SERVER.{connection.server}.KICK"

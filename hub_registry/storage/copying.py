@@ -41,16 +41,27 @@ Progress = Callable[[str, int], None]
 """Called with each table that was copied and the number of its rows."""
 
 
-def copy_rows(source: Place, target: Place, *, progress: Progress = lambda _table, _rows: None) -> None:
+def copy_rows(
+    source: Place,
+    target: Place,
+    *,
+    is_move: bool = False,
+    progress: Progress = lambda _table, _rows: None,
+) -> None:
     """Put all rows of a database into another one, in place of those that are there, in one transaction.
 
     A SQLite file that is not there is made. The text of a row may have no NUL in PostgreSQL; a mark is in its
     place.
 
+    Args:
+        is_move: No hub may use the first one either: what it wrote meanwhile would be lost.
+
     Raises:
         ConfigError: If one cannot be used, a hub uses the other one, or a row is not the same in it.
     """
     with _open(source) as from_, _open(target) as to:
+        if is_move:
+            from_.claim()
         to.claim()  # no hub may use it meanwhile, also on another machine
         try:
             with from_.engine.begin() as reading, to.writing.begin() as writing:

@@ -13,9 +13,7 @@ from hub_registry.storage.schema import lock_key
 if TYPE_CHECKING:
     import psycopg
 
-FOLLOWED: Final = frozenset(
-    {"user", "device", "token", "approval", "registration", "file", "home_assistant_exposure"}
-)
+FOLLOWED: Final = frozenset({"user", "device", "token", "approval", "registration"})
 """The tables whose changes are told: of these a hub holds rows in memory."""
 SILENT: Final = "strawberry_silent"
 """The execution option of a statement whose change need not be told: no other process holds it."""

@@ -80,6 +80,8 @@ async def test_the_database_that_a_hub_uses_is_not_overwritten(url: str, tmp_pat
         admin = await Accounts(store).first_admin()
         with pytest.raises(ConfigError, match="another hub uses the database"):
             copy_rows(tmp_path / "hub.db", url)
+        with pytest.raises(ConfigError, match="another hub uses the database"):
+            copy_rows(url, tmp_path / "moved.db", is_move=True)
         copy_rows(url, tmp_path / "backup.db")  # of a hub that runs
         assert await Accounts(store).users() == [admin]
 

@@ -34,7 +34,7 @@ def copy(options: argparse.Namespace) -> None:
         note(f"{table}: {rows} rows")
 
     with only_hub(Home.find()):
-        copy_rows(source, target, progress=copied)
+        copy_rows(source, target, is_move=True, progress=copied)
     next_ = f'\nLet the hub use it, in strawberry.toml:\n[database]\nurl = "{options.target}"'
     Output(options.json).result(
         {"rows": counted},
