@@ -64,7 +64,7 @@ class SpokeSettings(_Settings):
         broker_wait_s: How long the start waits for the broker before it goes on without.
         stop_grace_s: How long running calls may take to end when the spoke stops.
         retry_s: Delay after the hub could not be reached over HTTP; doubles up to ``retry_max_s``.
-        refused_s: Delay before logging in again after the broker refused it.
+        refused_s: Longest delay before logging in again after the broker refused it.
         check_s: Seconds between two checks of the login and the token's lifetime.
         away_s: How long no broker may answer before the hub is asked for the bus again.
         rejected_s: Delay before asking a hub again that has refused this device.

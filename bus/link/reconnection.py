@@ -11,7 +11,7 @@ from bus.link.drivers import make_driver
 from bus.link.message import Message
 from bus.link.settings import Address, LinkSettings, parse_addresses
 from contracts.errors import Disconnected, LinkError, LoginRefused, StrawberryError
-from contracts.rates import Backoff, jittered
+from contracts.rates import Backoff
 from identity.certificates import client_context
 
 _log = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ class Reconnection:
     async def run(self) -> None:
         """Connect, again and again, until cancelled."""
         backoff = Backoff(self.settings.backoff_s, self.settings.backoff_max_s)
+        refusals = Backoff(self.settings.backoff_s, self.settings.refused_s)
         while True:
             await self._wanted.wait()
             self._hurry.clear()
@@ -101,8 +102,11 @@ class Reconnection:
             errors = await self._round(settings, self._addresses)
             if not errors and asyncio.get_running_loop().time() - self._began > STEADY_S:
                 backoff.reset()
-            refused = errors and all(isinstance(error, LoginRefused) for error in errors)
-            await self._rest(jittered(settings.refused_s) if refused else backoff.next())
+            if errors and all(isinstance(error, LoginRefused) for error in errors):
+                await self._rest(refusals.next())
+            else:
+                refusals.reset()
+                await self._rest(backoff.next())
 
     async def _round(self, settings: LinkSettings, addresses: tuple[Address, ...]) -> list[LinkError]:
         """Try each address until one accepts the login, and stay there while it lasts.

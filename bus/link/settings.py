@@ -30,7 +30,8 @@ class LinkSettings:
         max_in_flight: Publications that may wait for the broker's acknowledgement.
         backoff_s: Wait before the second attempt; doubles up to ``backoff_max_s``, and half of it
             is left to chance, so that many spokes do not come back in the same moment.
-        refused_s: Wait after the login was refused everywhere: it seldom heals by itself.
+        refused_s: Longest wait after the login was refused everywhere. The first ones are short: a broker
+            that asks the hub refuses while that starts again.
         driver: ``auto``, unless a test wants one.
     """
 
