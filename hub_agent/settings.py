@@ -134,6 +134,11 @@ class BusSettings(_Settings):
     nodes: tuple[str, ...] = ()
     is_ours: Callable[[], bool] = Field(default=_taken_for_ours, repr=False)
 
+    @property
+    def qos(self) -> Literal[0, 1]:
+        """See `BusAccess.qos`: calls and their results are repeated by us, not by the broker."""
+        return 0 if self.kind == "nats" else 1
+
     @model_validator(mode="after")
     def _login_of_its_kind(self) -> Self:
         if self.login is not None and self.kind != "shared":

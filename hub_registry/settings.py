@@ -1,7 +1,7 @@
 """Settings of the registry."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -92,6 +92,7 @@ class RegistrySettings(_Settings):
         topic_prefix: Prefix of every topic of the bus.
         login: The ordinary login of a broker that is shared with others; None on one of our own.
         ca: PEM of the certificate authority of this home, None where none was made.
+        qos: See `BusAccess.qos`.
         url: Where other machines reach the hub over HTTP, None where they cannot.
         skill_expiry_s: Without a sign of life for this long, a skill leaves the search.
         authentication: How devices log in on a broker of our own.
@@ -113,6 +114,7 @@ class RegistrySettings(_Settings):
     for_emqx: bool = False
     login: Login | None = None
     ca: str | None = None
+    qos: Literal[0, 1] = 1
     url: str | None = None
     skill_expiry_s: Annotated[float, Field(gt=0)] = 30 * 60
     removal_wait_s: Annotated[float, Field(ge=0)] = 5
@@ -134,4 +136,5 @@ class RegistrySettings(_Settings):
             authentication="login" if self.login else self.authentication,
             login=self.login,
             ca=self.ca,
+            qos=self.qos,
         )

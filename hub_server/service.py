@@ -415,6 +415,7 @@ def _registry_settings(settings: HubSettings, lan: "Lan | None") -> RegistrySett
         # Mosquitto compares a password whole, EMQX reads a token: neither could check a proof.
         authentication="token" if settings.bus.kind in ("mosquitto", "emqx") else "proof",
         for_emqx=settings.bus.kind == "emqx",
+        qos=settings.bus.qos,
         login=(settings.bus.login or Login()) if settings.bus.kind == "shared" else None,
         ca=settings.ca,
         url=lan.url + settings.http.base_path if lan else None,

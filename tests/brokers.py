@@ -78,6 +78,11 @@ class Bus:
     admit: Admit = field(repr=False)
     web: str
 
+    @property
+    def qos(self) -> int:
+        """What the hub tells its devices."""
+        return 0 if self.kind == "nats" else 1
+
     async def credentials(self, principal: Principal, *, suffix: str = "") -> Credentials:
         """Let one in, and give its login."""
         if principal.kind == "hub" and self.kind not in ("embedded", "nats"):
@@ -96,7 +101,7 @@ class Bus:
 
     def link_with(self, login: Credentials, **more: object) -> LinkSettings:
         """Say how a link logs in that was let in before."""
-        options = {"backoff_s": 0.02, "backoff_max_s": 0.1, "refused_s": 0.1, **more}
+        options = {"backoff_s": 0.02, "backoff_max_s": 0.1, "refused_s": 0.1, "qos": self.qos, **more}
         return LinkSettings(
             urls=(self.url,),
             client_id=login.client_id,
@@ -172,7 +177,7 @@ async def _nats(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
     node = Node("127.0.0.1", mqtt=0, hub=0, websocket=0)
     settings = NatsSettings(directory, NatsKeys(hub).for_nodes(), node)
     async with open_nats_server(settings) as server, open_logins(server.hub_url, hub) as logins:
-        web = f"ws://127.0.0.1:{server.node.websocket}/mqtt"
+        web = f"ws://127.0.0.1:{server.node.websocket}"
         yield Bus("nats", server.url, hub, logins.allow, web)
 
 

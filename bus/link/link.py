@@ -139,8 +139,9 @@ class Link:
         connection = self._live()
         if not connection.has_room():
             await connection.room()
-        mid = connection.publish(self._outgoing(message))
-        if confirmed and message.qos:
+        outgoing = self._outgoing(message)
+        mid = connection.publish(outgoing)
+        if confirmed and outgoing.qos:
             await connection.confirm(mid)
 
     def publish_nowait(self, message: Message) -> None:
@@ -171,7 +172,7 @@ class Link:
         Raises:
             Forbidden: If the broker refuses it.
         """
-        subscription = Subscription(filter_, handler, qos)
+        subscription = Subscription(filter_, handler, min(qos, self._reconnection.settings.qos))
         is_new = self._subscriptions.add(subscription)
         connection = self._connection
         if connection is not None and (is_new or again):
@@ -247,6 +248,8 @@ class Link:
         return connection
 
     def _outgoing(self, message: Message) -> Message:
+        if not message.retain and message.qos > self._reconnection.settings.qos:
+            message = message._replace(qos=self._reconnection.settings.qos)
         prefix = self._prefix
         if not prefix:
             return message

@@ -32,6 +32,8 @@ class LinkSettings:
             is left to chance, so that many spokes do not come back in the same moment.
         refused_s: Longest wait after the login was refused everywhere. The first ones are short: a broker
             that asks the hub refuses while that starts again.
+        qos: Of subscriptions, and of what is not retained, at most this. A NATS cluster keeps each message of
+            QoS 1 on several nodes first, and refuses that while they have no leader.
         driver: ``auto``, unless a test wants one.
     """
 
@@ -47,6 +49,7 @@ class LinkSettings:
     backoff_s: float = 0.25
     backoff_max_s: float = 15.0
     refused_s: float = 30.0
+    qos: int = 1
     driver: DriverName = "auto"
 
 

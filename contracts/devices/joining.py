@@ -35,6 +35,7 @@ class BusAccess(Part):
         login: Of a shared broker, where no token is ever sent; None on a broker of our own.
         ca: PEM of the certificate authority of this home, which ``https`` and ``mqtts`` addresses are
             checked against; None where none was made.
+        qos: The highest one of subscriptions, and of what is not retained.
     """
 
     brokers: tuple[str, ...]
@@ -42,6 +43,7 @@ class BusAccess(Part):
     authentication: Authentication
     login: Login | None = None
     ca: str | None = None
+    qos: Literal[0, 1] = 1
 
 
 class DeviceProfile(Part):

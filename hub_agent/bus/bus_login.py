@@ -27,7 +27,9 @@ def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
     bus, instance = settings.bus, settings.instance
     # Of a cluster, any node will do.
     urls = tuple(dict.fromkeys((bus.url, *bus.addresses))) if bus.kind == "nats" else (bus.url,)
-    common = LinkSettings(urls=urls, client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix)
+    common = LinkSettings(
+        urls=urls, client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix, qos=bus.qos
+    )
     match bus.kind:
         case "embedded" | "emqx" | "nats":
             # The user name must be the subject of the token, which is the instance.

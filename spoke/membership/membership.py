@@ -93,6 +93,7 @@ class Membership:
             ca=enrolment.ca,
             topic_prefix=enrolment.prefix,
             refused_s=self._settings.refused_s,
+            qos=enrolment.qos,
         )
 
     async def run(self, link: Link) -> None:

@@ -24,6 +24,8 @@ READER = Principal("client", "explorer", "anna")
 
 
 async def test_the_last_will_of_a_device_that_vanishes_is_published_and_retained(any_bus: Bus) -> None:
+    if any_bus.kind == "nats":
+        pytest.skip("NATS publishes no last will of a client whose id connects again")
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     login = await any_bus.link_settings(LAMP)
     async with open_link(await any_bus.link_settings(HUB)) as hub:
@@ -69,6 +71,11 @@ async def test_two_hundred_publications_in_flight_all_arrive_in_order(any_bus: B
         assert [int((await inbox.get()).payload) for _ in range(200)] == list(range(200))
 
 
+def _all_that_is_heard(bus: Bus) -> list[str]:
+    # NATS refuses a filter of which a reader may not see all.
+    return ["devices/+/state/+/+", "devices/+/events/+"] if bus.kind == "nats" else ["#"]
+
+
 async def test_mosquitto_sub_sees_the_house_and_no_calls(any_bus: Bus) -> None:
     program = shutil.which("mosquitto_sub")
     require(program is not None, "mosquitto_sub is not installed: apt-get install mosquitto-clients")
@@ -78,7 +85,8 @@ async def test_mosquitto_sub_sees_the_house_and_no_calls(any_bus: Bus) -> None:
     async with open_link(await any_bus.link_settings(HUB)) as hub:
         await hub.publish(CALL, b"kept, which no call should be", retain=True, confirmed=True)
         await hub.publish(STATE, b"true", retain=True, confirmed=True)
-        everything = [*map(str, options), "-P", login.password.get_secret_value(), "-t", "#", "-v"]
+        filters = [option for each in _all_that_is_heard(any_bus) for option in ("-t", each)]
+        everything = [*map(str, options), "-P", login.password.get_secret_value(), *filters, "-v"]
         watching = await asyncio.create_subprocess_exec(program, *everything, stdout=asyncio.subprocess.PIPE)
         assert watching.stdout is not None
         # What is retained comes first, and says that it listens.
@@ -95,7 +103,8 @@ async def test_a_reader_sees_the_same_over_a_websocket(any_bus: Bus) -> None:
     probe = ProbeLogin(any_bus.web, login.client_id, login.username, login.password)
     async with open_link(await any_bus.link_settings(HUB)) as hub, open_probe(probe) as reader:
         assert reader.accepted
-        assert await reader.subscribe("#")
+        for each in _all_that_is_heard(any_bus):
+            assert await reader.subscribe(each)
         await hub.publish(CALL, b"secret arguments")
         await hub.publish(EVENT, b"pressed")
         assert (await reader.next())[:2] == (EVENT, b"pressed")

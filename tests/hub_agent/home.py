@@ -109,7 +109,11 @@ class Home:
                 urls=(self.broker_url,), client_id=f"strawberry-{name}", topic_prefix=SHARED_PREFIX
             )
         return LinkSettings(
-            urls=(self.broker_url,), client_id=name, username=name, password=SecretStr(password)
+            urls=(self.broker_url,),
+            client_id=name,
+            username=name,
+            password=SecretStr(password),
+            qos=self.hub.registry.settings.qos,
         )
 
     async def device(
