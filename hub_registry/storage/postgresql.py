@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DisconnectionError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DisconnectionError, OperationalError, SQLAlchemyError
 from sqlmodel import create_engine
 
 from contracts.errors import ConfigError, Conflict, StorageError
@@ -218,15 +218,29 @@ class Candidacy:
             assert self._session is not None
             self._session.exec_driver_sql("SELECT 1")
 
+    def stay(self) -> None:
+        """Hold the name, in another session where that one is gone.
+
+        Raises:
+            DatabaseError: If the server is away.
+            ConfigError: If another replica has the name by now.
+        """
+        with self._lock:
+            if self._session is None:
+                self._open()
+            else:
+                self.keep()
+
     def release(self) -> None:
         """Give the lead away, and keep the name."""
-        with self._lock, suppress(DatabaseError):
+        # A session that was lost before raises another error than one that is lost now.
+        with self._lock, suppress(SQLAlchemyError):
             if self._session is not None:
                 self._session.exec_driver_sql(f"SELECT pg_advisory_unlock({_LEAD})")
 
     def close(self) -> None:
         """Give both away."""
-        with self._lock, suppress(DatabaseError):
+        with self._lock, suppress(SQLAlchemyError):
             session, self._session = self._session, None
             if session is not None:
                 session.close()

@@ -7,10 +7,10 @@ is refused in its own transaction, so that a leader that was stopped and goes on
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import Final, NoReturn
 
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from sqlmodel import Session, col, func, select
 
 from chat.tasks import open_tasks
@@ -122,8 +122,11 @@ class Replica:
 
     async def keep(self) -> None:
         """Stay listed for a moment, though it does not try to lead any more."""
-        with suppress(DatabaseError):
-            await asyncio.to_thread(self._session.keep)
+        try:
+            await asyncio.to_thread(self._session.stay)
+        except (ConfigError, SQLAlchemyError):
+            # It is opened again the next time.
+            await asyncio.to_thread(self._session.close)
 
     async def close(self) -> None:
         """Count as gone from now on."""

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from chat.operations import Operations
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from hub_agent.bus.connection import Bus
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import OwnSkills
@@ -91,7 +91,8 @@ async def open_replica(
         async with open_tasks() as tasks:
             tasks.create_task(replica.stay(also=routing.look), name="replica: seen")
             # Beside it: this asks the leader, who may be stopped.
-            tasks.create_task(live.run(), name="replica: skills of the leader")
+            # What a leader of another version says may be unreadable, too.
+            supervise(tasks, live.run, name="replica: skills of the leader")
             leads = tasks.create_task(replica.lead(leading), name="replica: lead")
 
             async def leave() -> None:

@@ -3,17 +3,18 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy.exc import DatabaseError
 
 from contracts import topics
 from contracts.claims import Claims
 from contracts.devices.presence import Revocation
-from contracts.errors import ConfigError, Unauthorized
+from contracts.errors import ConfigError, StorageError, Unauthorized
 from hub_registry.access.accounts import UserChange
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.devices.devices import DeviceChange
@@ -22,7 +23,10 @@ from hub_registry.devices.registrations import read_registration
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.news import _CHANNEL, _HUB
-from hub_registry.storage.tables import now
+from hub_registry.storage.replicas import Replica
+from hub_registry.storage.replicas import replicas as listed
+from hub_registry.storage.store import opened
+from hub_registry.storage.tables import ReplicaRow, now
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests import postgresql
@@ -237,3 +241,36 @@ async def test_a_hub_that_lost_its_database_to_another_ends_with_that(url: str, 
 
     with pytest.raises(ConfigError, match="another hub uses the database"):
         await run()
+
+
+async def test_a_replica_that_stops_stays_listed_though_its_session_was_lost(replicas: Replicas) -> None:
+    row = ReplicaRow(instance="west", url="", version="", started_at=now(), seen_at=now(), term=0)
+    west = Replica(replicas.one.store, row, on_bus=lambda: True)
+    await west.enter()
+    cut(replicas.url)
+
+    async def is_listed() -> bool:
+        # As it does again and again while its turns end.
+        await west.keep()
+        with suppress(StorageError):
+            return any(there for _, there in await replicas.other.store.read(listed))
+        return False
+
+    async with asyncio.timeout(10):
+        while not await is_listed():
+            pass
+    await west.close()
+
+
+def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
+    database = opened(url)
+    candidacy = database.candidacy("west")
+    assert candidacy.gain()
+    cut(url)
+    with pytest.raises(DatabaseError):
+        candidacy.keep()
+    candidacy.release()
+    candidacy.close()
+    assert candidacy.gain()
+    candidacy.close()
+    database.close()
