@@ -87,7 +87,7 @@ class Registry:
         else:
             self.directory.approvals.deny(entry.id, items)
         self.directory.review(entry)
-        await self.directory.approvals.flush(self.store)
+        await self._store_decisions()
 
     async def allow(self, entry: Entry, skill: str, method: str, digest: str | None) -> None:
         """Let the model call a method whose author declared nothing without a question from now on.
@@ -111,7 +111,7 @@ class Registry:
             check_shown(digest, shown.digest, name=f"{skill}.{method}", hint=hint)
         self.directory.approvals.allow(entry.id, skill, method, digest)
         self.directory.review(entry)
-        await self.directory.approvals.flush(self.store)
+        await self._store_decisions()
 
     async def prefer(self, skill: str, providers: Sequence[Entry]) -> None:
         """Set the order in which devices serve a device-agnostic skill, which approves them as providers.
@@ -134,7 +134,11 @@ class Registry:
         for device in self.directory.approvals.prefer(skill, [entry.id for entry in providers]):
             if (concerned := self.directory.get(device)) is not None:
                 self.directory.review(concerned)
-        await self.directory.approvals.flush(self.store)
+        await self._store_decisions()
+
+    async def _store_decisions(self) -> None:
+        # A leader that was only stopped must not replace what was decided at the next one.
+        await self.directory.approvals.flush(self.journal.store or self.store)
 
     async def invite(self, device: str, *, lifetime_s: int | None = None) -> Invitation:
         """Make an enrolment token for a device; see ``Enrolment.invite``."""

@@ -10,11 +10,12 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy.exc import DatabaseError
+from sqlmodel import Session, select
 
 from contracts import topics
 from contracts.claims import Claims
 from contracts.devices.presence import Revocation
-from contracts.errors import ConfigError, StorageError, Unauthorized
+from contracts.errors import ConfigError, StorageError, Superseded, Unauthorized
 from hub_registry.access.accounts import UserChange
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.devices.devices import DeviceChange
@@ -26,7 +27,7 @@ from hub_registry.storage.news import _CHANNEL, _HUB
 from hub_registry.storage.replicas import Replica
 from hub_registry.storage.replicas import replicas as listed
 from hub_registry.storage.store import opened
-from hub_registry.storage.tables import ReplicaRow, now
+from hub_registry.storage.tables import ApprovalRow, ReplicaRow, now
 from identity.envelope import Seal
 from identity.keys import KeyPair
 from tests import postgresql
@@ -185,6 +186,33 @@ async def test_what_is_newer_here_is_not_taken_back_by_what_another_stores(repli
     await eventually(lambda: one.directory.get(device.id).device.area == "Kitchen")
     await eventually(lambda: "MediaSkill" in other.directory.get(device.id).skills)
     assert "MediaSkill" in one.directory.get(device.id).skills
+
+
+async def test_a_decision_at_a_leader_that_was_replaced_does_not_count(replicas: Replicas) -> None:
+    one, other = replicas.one, replicas.other
+    device, key = await one.devices.add("Radio", owner="admin"), KeyPair.generate()
+    await one.enrolment.enrol((await one.invite(device.id)).token, key.public.jwk())
+    made = registration()
+    payload = Seal(one.hub_id, key).seal(topics.SKILL.build(device=device.id, skill=made.skill), made)
+    read = read_registration(payload, hub_id=one.hub_id, device=device.id, skill=made.skill, key=key.public)
+    one.directory.put_skill(device.id, read)
+    one.journal.skill(device.id, key.kid, read)
+    await one.journal.flush()
+    await eventually(lambda: "MediaSkill" in other.directory.get(device.id).skills)
+    entry, name = one.directory.get(device.id), made.methods[0].name
+    assert entry is not None
+    shown = entry.skills["MediaSkill"].methods[name]
+
+    def refuse(_: Session) -> None:
+        raise Superseded("another replica leads")
+
+    one.journal.store = one.store.fenced(refuse)
+    with pytest.raises(Superseded):
+        await one.allow(entry, "MediaSkill", name, shown.digest)
+    one.journal.store = None  # it leads no more
+    stored = await other.store.read(lambda session: session.exec(select(ApprovalRow)).all())
+    assert not any("allowed" in row.known for row in stored)
+    assert other.directory.find("Radio", "MediaSkill", name).method.flags.unknown
 
 
 async def test_presence_and_signs_of_life_are_not_told(replicas: Replicas) -> None:
