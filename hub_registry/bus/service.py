@@ -109,6 +109,8 @@ class RegistryService:
 
     def _follow(self) -> None:
         self._registry.journal.store, self._leads, self._published.is_on = None, False, False
+        # What was refused because another replica leads counts here, too, until then.
+        self._registry.store.read_again()
 
     async def remove_device(self, device: str) -> None:
         """Remove a device: disconnect it, or wait until it leaves, forget it, empty its topics.

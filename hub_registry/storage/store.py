@@ -82,6 +82,11 @@ class Store:
         """
         self._followers.append((frozenset(tables), asyncio.Event(), listener))
 
+    def read_again(self) -> None:
+        """Have `follow` call all listeners, as if all was changed."""
+        for _, changed, _ in self._followers:
+            changed.set()
+
     async def follow(self) -> None:
         """Call the listeners of `on_change` until cancelled; with SQLite there is one process, and no change.
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,6 +19,8 @@ from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError, StorageError, Superseded, Unauthorized
 from hub_registry.access.accounts import UserChange
 from hub_registry.access.token_rows import TokenRequest
+from hub_registry.bus.hub_presence import HubPresence
+from hub_registry.bus.service import RegistryService
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.devices.presence import HighWater
 from hub_registry.devices.registrations import read_registration
@@ -198,6 +201,7 @@ async def test_a_decision_at_a_leader_that_was_replaced_does_not_count(replicas:
     one.directory.put_skill(device.id, read)
     one.journal.skill(device.id, key.kid, read)
     await one.journal.flush()
+    await one.directory.approvals.flush(one.store)
     await eventually(lambda: "MediaSkill" in other.directory.get(device.id).skills)
     entry, name = one.directory.get(device.id), made.methods[0].name
     assert entry is not None
@@ -206,10 +210,13 @@ async def test_a_decision_at_a_leader_that_was_replaced_does_not_count(replicas:
     def refuse(_: Session) -> None:
         raise Superseded("another replica leads")
 
-    one.journal.store = one.store.fenced(refuse)
-    with pytest.raises(Superseded):
-        await one.allow(entry, "MediaSkill", name, shown.digest)
-    one.journal.store = None  # it leads no more
+    nothing: Any = None
+    presence = HubPresence(Seal(one.hub_id, one.key), instance="one")
+    service = RegistryService(one, link=nothing, presence=presence)
+    async with service.leading(one.store.fenced(refuse)):
+        with pytest.raises(Superseded):
+            await one.allow(entry, "MediaSkill", name, shown.digest)
+    await eventually(lambda: one.directory.find("Radio", "MediaSkill", name).method.flags.unknown)
     stored = await other.store.read(lambda session: session.exec(select(ApprovalRow)).all())
     assert not any("allowed" in row.known for row in stored)
     assert other.directory.find("Radio", "MediaSkill", name).method.flags.unknown
