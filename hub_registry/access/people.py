@@ -230,8 +230,8 @@ class People:
         if not all(limit.take() for limit in limits):
             raise _too_many("passwords")
         matches = await self._passwords.matches(password, row.password if row else None)
-        # Whoever knew the old one must not have waited here while it was changed.
-        if not (matches and row and row.password == await self._store.read(partial(_password_of, row.id))):
+        # Whoever knew the old one must not have waited here while it was changed; after all that is written.
+        if not (matches and row and row.password == await self._store.write(partial(_password_of, row.id))):
             # What was typed as a name may be a password.
             _log.warning("a wrong password for %s from %s", row.id if row else "an unknown name", source)
             raise Unauthorized("the name or the password is wrong")

@@ -42,6 +42,7 @@ async def test_a_device_is_added_and_joins_with_what_it_was_given(client, hub_ke
         "authentication": "proof",
         "login": None,
         "ca": None,
+        "qos": 1,
         "profile": {
             "name": "Bedroom PC",
             "key": "bedroom_pc",

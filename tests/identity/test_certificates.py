@@ -106,10 +106,12 @@ def test_the_authority_may_sign_servers_and_no_other_authority(authority: Author
     assert 9.9 < years < 10.1
 
 
-def test_a_server_certificate_is_for_its_hosts_and_for_servers_only(server: ServerCertificate) -> None:
+def test_a_server_certificate_is_for_its_hosts_and_for_servers_among_each_other(
+    server: ServerCertificate,
+) -> None:
     certificate = x509.load_pem_x509_certificate(server.certificate.read_bytes())
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(days=397)
     assert (server.names, server.addresses) == (NAMES, ADDRESSES)
     assert server.expires_at == certificate.not_valid_after_utc.timestamp()
