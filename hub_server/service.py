@@ -57,6 +57,7 @@ from hub_registry.storage.tables import now
 from hub_server import limits
 from hub_server.help_skill import HelpSkill
 from hub_server.http.app import Services, make_app
+from hub_server.http.chat_socket import ChatSockets
 from hub_server.http.listening import open_http
 from hub_server.http.pages import Pages
 from hub_server.http.sentences import Sentences
@@ -248,6 +249,13 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             )
         mcp = Mcp(agent.calls, agent.agents, agent.prompter, gate, connections, tasks, operations, _version())
         stack.callback(registry.authority.on_revoked(mcp.end_revoked))
+        sockets = ChatSockets(
+            agent.assistant,
+            gate,
+            connections=connections,
+            tasks=tasks,
+            most=settings.http.connections * 2 // 3,
+        )
         services = Services(
             settings=settings,
             registry=registry,
@@ -259,6 +267,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             remover=bus.service,
             health=health,
             connections=connections,
+            sockets=sockets,
             tasks=tasks,
             pages=pages,
             system=system,
@@ -303,6 +312,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     gate=gate,
                     operations=operations,
                     app=app,
+                    sockets=sockets,
                     version=_version(),
                 )
             )

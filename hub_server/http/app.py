@@ -76,6 +76,7 @@ class Services:
     remover: Remover
     health: Callable[[], Health]
     connections: Connections
+    sockets: ChatSockets
     tasks: asyncio.TaskGroup
     pages: Pages
     system: System | None
@@ -120,13 +121,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *operations.mount(installation, agent.calls),
             *chat.routes(),
             *operations.mount(conversations, service),
-            ChatSockets(
-                agent.assistant,
-                services.gate,
-                connections=services.connections,
-                tasks=services.tasks,
-                most=settings.http.connections * 2 // 3,
-            ).route(),
+            services.sockets.route(),
             *OllamaRoutes(
                 agent.assistant,
                 agent.agents,

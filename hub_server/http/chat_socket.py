@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from chat.http.streams import Connections
 from chat.service import ChatService
 from chat.turns import Turn
 from contracts.chat import TurnError, TurnEvent
+from contracts.chat.messages import TurnState
 from contracts.chat.stream import (
     CLIENT_FRAME,
     Ask,
@@ -78,6 +79,13 @@ class _Followed:
         finally:
             self._ended = True
             self._tell()
+
+    async def from_begin(self, *, ref: str = "", after: int = 0) -> AsyncGenerator[bytes, None]:
+        """Yield which turn it is, and then `frames`."""
+        yield _json(Begun(ref=ref, turn=self.turn.id, conversation=self.turn.conversation_name))
+        async with aclosing(self.frames(after)) as frames:
+            async for frame in frames:
+                yield frame
 
     async def frames(self, after: int) -> AsyncGenerator[bytes, None]:
         """Yield the events after that one, to the end of the turn; where there are none, the last one."""
@@ -137,6 +145,19 @@ class _Followed:
         self._changed = asyncio.Event()
 
 
+class OtherReplicas(Protocol):
+    """The turns of other replicas of this hub; each method does nothing where none of them has the turn."""
+
+    async def frames(self, turn: str, caller: Bearer, after: int) -> AsyncGenerator[bytes, None] | None:
+        """Return the frames of a turn after that event."""
+
+    async def cancel(self, turn: str, caller: Bearer) -> TurnState | None:
+        """Stop a turn, and return its state."""
+
+    async def confirm(self, turn: str, question: str, caller: Bearer, *, approve: bool) -> bool:
+        """Answer a question of a turn; return whether it was passed on."""
+
+
 class ChatSockets:
     """The route, and the turns that its clients follow.
 
@@ -144,6 +165,9 @@ class ChatSockets:
         connections: The clients that wait.
         tasks: Owns the turns' followers, which outlive a connection.
         most: Sockets of all tokens that are open at once.
+
+    Attributes:
+        others: Other replicas of the hub; None where it is alone.
     """
 
     def __init__(
@@ -160,6 +184,7 @@ class ChatSockets:
         self._authenticate = gate.require("chat")
         self._connections = connections
         self._tasks = tasks
+        self.others: OtherReplicas | None = None
         self._followed: dict[tuple[str, str], _Followed] = {}
         self._open = Slots(each=limits.SOCKETS_PER_TOKEN, total=most)
 
@@ -182,12 +207,47 @@ class ChatSockets:
         Raises:
             NotFound: If there is none, or its events are no longer kept.
         """
-        followed = self._followed.get((caller.user.id, turn))
-        if followed is None or followed.turn.through not in (None, key_of(caller)):
+        return self._find(turn, caller.user.id, key_of(caller))
+
+    def _find(self, turn: str, user: str, through: str | None) -> _Followed:
+        followed = self._followed.get((user, turn))
+        if followed is None or followed.turn.through not in (None, through):
             raise NotFound(
                 f"the events of turn {turn!r} are not kept here", hint="Read its conversation for the answer."
             )
         return followed
+
+    async def resume(self, turn: str, caller: Bearer, after: int) -> AsyncGenerator[bytes, None]:
+        """Return the frames of a turn after that event, wherever it runs.
+
+        Raises:
+            NotFound: If there is none, or its events are no longer kept.
+        """
+        try:
+            return self.find(turn, caller).from_begin(after=after)
+        except NotFound:
+            if self.others is None or (found := await self.others.frames(turn, caller, after)) is None:
+                raise
+            return found
+
+    async def cancel(self, turn: str, caller: Bearer) -> TurnState:
+        """Stop a turn, wherever it runs; return its state."""
+        if self.others is not None and (state := await self.others.cancel(turn, caller)) is not None:
+            return state
+        return await self.chat.cancel(turn, caller)
+
+    async def confirm(self, turn: str, question: str, caller: Bearer, *, approve: bool) -> None:
+        """Answer a question of a turn, wherever it runs."""
+        if self.others is None or not await self.others.confirm(turn, question, caller, approve=approve):
+            await self.chat.confirm(turn, question, caller, approve=approve)
+
+    def frames(self, turn: str, user: str, through: str | None, after: int) -> AsyncGenerator[bytes, None]:
+        """Return the frames of a turn that runs here, for another replica.
+
+        Raises:
+            NotFound: If there is none, or its events are no longer kept.
+        """
+        return self._find(turn, user, through).from_begin(after=after)
 
     async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
         await followed.run()
@@ -284,23 +344,24 @@ class _Client:
                 turn = await chat.ask(frame, self._bearer)
                 self._follow(self._sockets.follow(turn), ref=ref)
             case Resume(turn=name, after=after):
-                followed = self._sockets.find(name, self._bearer)
+                frames = await self._sockets.resume(name, self._bearer, after)
                 self._make_room()
-                self._follow(followed, after=after)
+                self._send_on(name, frames)
             case Cancel(turn=name):
                 # It waits for the skill that runs; the other conversations go on meanwhile.
                 self._make_room()
                 if f"cancel {name}" not in self._sending:
                     self._begin(f"cancel {name}", self._cancel(name))
             case Confirm(turn=name, question=question, approve=approve):
-                await chat.confirm(name, question, self._bearer, approve=approve)
+                await self._sockets.confirm(name, question, self._bearer, approve=approve)
 
-    def _follow(self, followed: _Followed, *, ref: str = "", after: int = 0) -> None:
-        turn = followed.turn
-        begun = Begun(ref=ref, turn=turn.id, conversation=turn.conversation_name)
-        if (before := self._sending.get(turn.id)) is not None:
+    def _follow(self, followed: _Followed, *, ref: str = "") -> None:
+        self._send_on(followed.turn.id, followed.from_begin(ref=ref))
+
+    def _send_on(self, turn: str, frames: AsyncGenerator[bytes, None]) -> None:
+        if (before := self._sending.get(turn)) is not None:
             before.cancel()
-        self._begin(turn.id, self._send_all(_json(begun), followed, after))
+        self._begin(turn, self._send_all(turn, frames))
 
     def _begin(self, name: str, work: Any) -> None:
         task = self._sending[name] = self._tasks.create_task(work, name=f"socket: {name}")
@@ -314,15 +375,18 @@ class _Client:
                 hint="Wait until one has ended.",
             )
 
-    async def _send_all(self, begun: bytes, followed: _Followed, after: int) -> None:
-        await self._send(begun)
-        async with aclosing(followed.frames(after)) as frames:
-            async for frame in frames:
-                await self._send(frame)
+    async def _send_all(self, turn: str, frames: AsyncGenerator[bytes, None]) -> None:
+        try:
+            async with aclosing(frames):
+                async for frame in frames:
+                    await self._send(frame)
+        except StrawberryError as error:
+            # Of a turn that runs at another replica of the hub.
+            await self._refuse(error, turn)
 
     async def _cancel(self, turn: str) -> None:
         try:
-            state = await self._sockets.chat.cancel(turn, self._bearer)
+            state = await self._sockets.cancel(turn, self._bearer)
             await self._send(_json(TurnStateFrame(turn=turn, state=state)))
         except StrawberryError as error:
             await self._refuse(error, turn)

@@ -23,10 +23,12 @@ from hub_registry.registry import Registry
 from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.tables import ReplicaRow, now
 from hub_server import limits
+from hub_server.http.chat_socket import ChatSockets
 from hub_server.leading import Leader
 from hub_server.replicas.live import RemoteLive
 from hub_server.replicas.passing import Passing
 from hub_server.replicas.routing import Routing
+from hub_server.replicas.turns import RemoteTurns
 
 Opening = Callable[..., AbstractAsyncContextManager[None]]
 
@@ -49,6 +51,7 @@ async def open_replica(
     gate: Gate,
     operations: Operations[Bearer],
     app: Starlette,
+    sockets: ChatSockets,
     version: str,
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Be one of the replicas for as long as the context is open.
@@ -86,7 +89,9 @@ async def open_replica(
 
     await replica.enter()
     gate.passed_on, operations.elsewhere, leader.remote_part = passing.bearer, routing, live.part
-    app.router.routes[:0] = [*live.routes(), *_joining(app, routing, passing)]
+    remote = RemoteTurns(sockets, routing, passing)
+    sockets.others = remote
+    app.router.routes[:0] = [*live.routes(), remote.route(), *_joining(app, routing, passing)]
     try:
         async with open_tasks() as tasks:
             tasks.create_task(replica.stay(also=routing.look), name="replica: seen")
@@ -106,7 +111,7 @@ async def open_replica(
 
             yield leave
     finally:
-        gate.passed_on, operations.elsewhere = None, None
+        gate.passed_on, operations.elsewhere, sockets.others = None, None, None
         await asyncio.shield(replica.close())
         await passing.close()
 

@@ -160,6 +160,21 @@ class Passing:
             raise _error(answered.status_code, content)
         return from_json(content) if content else None
 
+    async def lines(self, to: ReplicaRow, path: str, body: Any) -> AsyncGenerator[bytes, None]:
+        """Yield what another replica answers to this one, line by line as it comes.
+
+        Raises:
+            StrawberryError: As it is raised there.
+            LinkError: If it cannot be reached, or does not run any more.
+        """
+        asking = Bearer.inside(self._registry.hub_id, SCHEME, self._registry.admin)
+        answered = await self._send(to, "POST", path, {}, to_json(body), asking, "internal")
+        if answered.status_code >= 400:
+            raise _error(answered.status_code, await self._whole(to, answered))
+        async with aclosing(_lines(self._content(to, answered))) as lines:
+            async for line in lines:
+                yield line
+
     async def _asked(
         self,
         to: ReplicaRow,

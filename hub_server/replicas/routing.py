@@ -85,7 +85,7 @@ class Routing:
             if is_passed_on:
                 return None
             if operation.label in _OF_TURN:
-                return await self._runs(asking.user.id, str(given["turn"]))
+                return await self.runs(asking.user.id, str(given["turn"]))
             return await self._confirmed_at(request) if operation.resource.name == "calls" else None
         if not self.passes(operation):
             return None
@@ -99,12 +99,16 @@ class Routing:
             await self.look()
         raise LinkError("no replica of the hub leads right now", hint="Try again in a moment.")
 
-    async def _runs(self, user: str, turn: str) -> ReplicaRow | None:
-        """Return the other replica that runs a turn; of one that is gone it ends as interrupted."""
+    async def runs(self, user: str, turn: str, *, ended: bool = False) -> ReplicaRow | None:
+        """Return the other replica that runs a turn; of one that is gone it ends as interrupted.
+
+        Args:
+            ended: Also the one that ran a turn which has ended: it keeps the events for a while.
+        """
 
         def work(session: Session) -> str | None:
             row = session.get(TurnRow, (user, turn))
-            return row.instance if row is not None and row.state == "running" else None
+            return row.instance if row is not None and (ended or row.state == "running") else None
 
         instance = await self._store.read(work)
         if instance in (None, "", self._replica.instance):

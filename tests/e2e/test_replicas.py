@@ -1,5 +1,6 @@
 """Replicas of the hub: one leads, the others serve, and the loss of one loses nothing."""
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from websockets.sync.client import ClientConnection, connect
+from websockets.sync.connection import Connection
 
 from contracts.errors import StrawberryError
 from deploy.cli.client.http import NeedsConfirmation
 from tests import postgresql
-from tests.e2e.house import wait_for
+from tests.e2e.house import PATIENCE_S, wait_for
 from tests.e2e.replicas import Replicas
 from tests.journal import JOURNAL_BEGINNING
 from tests.model_server import Says, ScriptedModel, SeenRequest, calls
@@ -155,6 +158,20 @@ class Asked(Thread):
         return next((each for each in self.events if each.get("kind") == kind), None)
 
 
+def socket_of(house: Replicas, name: str) -> ClientConnection:
+    hub = house.of(name)
+    address = f"{hub.url.replace('http', 'ws', 1)}/api/chat/stream"
+    return connect(address, additional_headers={"Authorization": f"Bearer {hub.token}"}, proxy=None)
+
+
+def until(socket: Connection, kind: str) -> dict[str, Any]:
+    """The next event of a kind."""
+    while True:
+        event: dict[str, Any] = json.loads(socket.recv(PATIENCE_S)).get("event", {})
+        if event.get("kind") == kind:
+            return event
+
+
 def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_its_own(
     house: Replicas, model: ScriptedModel
 ) -> None:
@@ -184,6 +201,19 @@ def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_i
     call["confirmation"] = asked.value.confirmation
     assert house.at("a", "/api/skills/call", call)["result"] == "direct"
 
+    # Followed through the other one, from its first event on.
+    with socket_of(house, "b") as begun:
+        begun.send(json.dumps({"kind": "chat", "message": "sign third", "turn": "t2b", "can_confirm": True}))
+        until(begun, "confirmation")
+    with socket_of(house, "a") as resumed:
+        resumed.send(json.dumps({"kind": "resume", "turn": "t2b"}))
+        question = until(resumed, "confirmation")
+        resumed.send(
+            json.dumps({"kind": "confirm", "turn": "t2b", "question": question["id"], "approve": True})
+        )
+        until(resumed, "final")
+    assert journal.read_text().count("third") == 1
+
     found = house.at("b", "/api/cluster")
     assert [(each["name"], each["state"], each["bus"]) for each in found] == [
         ("a", "leads", True),
@@ -191,7 +221,16 @@ def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_i
     ]
     third = Asked(house, "b", "wait third", "t3")
     wait_for(lambda: "third begun" in journal.read_text(), what="the call")
-    house.end("b")
+    with socket_of(house, "b") as begun, socket_of(house, "a") as resumed:
+        begun.send(json.dumps({"kind": "chat", "message": "wait fifth", "turn": "t5"}))
+        wait_for(lambda: "fifth begun" in journal.read_text(), what="the call")
+        resumed.send(json.dumps({"kind": "resume", "turn": "t5"}))
+        until(resumed, "skill")
+        house.end("b")
+        while "problem" not in (frame := json.loads(resumed.recv(PATIENCE_S))):
+            pass
+        assert frame["turn"] == "t5"
+        assert "not known" in frame["problem"]["detail"]
     third.join(10)
     assert third.broken
     # It is told as broken off, and not done again.

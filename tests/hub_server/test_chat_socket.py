@@ -157,8 +157,8 @@ async def test_asking_again_to_cancel_a_turn_begins_nothing_more() -> None:
             await done.wait()
             return "cancelled"
 
-    sockets, bearer, websocket = (cast("Any", SimpleNamespace()) for _ in range(3))
-    sockets.chat = Slow()
+    bearer, websocket = (cast("Any", SimpleNamespace()) for _ in range(2))
+    sockets: Any = SimpleNamespace(chat=None, cancel=Slow().cancel)
     async with open_tasks() as tasks:
         client = chat_socket._Client(sockets, websocket, bearer, tasks)
         for _ in range(50):
