@@ -133,7 +133,7 @@ class RemoteLive:
 
     async def _run(self, request: Request) -> Response:
         body = await self._passing.internal(request)
-        self._leader.live  # noqa: B018
+        await self._routing.confirm_lead()
         try:
             target = find_target(self._registry.directory, HUB_KEY, body["skill"], body["method"])
             if not target.is_hub_own:

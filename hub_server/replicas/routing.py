@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chat.operations import Operation, Stream
-from contracts.errors import LinkError
+from contracts.errors import LinkError, Superseded
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.tables import TurnRow
 from hub_registry.access.bearer import Bearer
@@ -48,6 +48,16 @@ class Routing:
     @property
     def leads(self) -> bool:
         return self._leader.parts is not None
+
+    async def confirm_lead(self) -> None:
+        """Check that this replica leads, also where it was stopped until a moment ago.
+
+        Raises:
+            Superseded: If another one leads.
+        """
+        if (term := self._replica.term) is None:
+            raise Superseded("another replica of the hub leads by now")
+        await term.confirm()
 
     def leading_row(self) -> ReplicaRow | None:
         """Return the other replica that leads, as far as is known; None where this one does."""
