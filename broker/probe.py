@@ -144,9 +144,9 @@ class Probe:
         self._client.disconnect()
         await asyncio.to_thread(stop_loop, self._client)
 
-    async def subscribe(self, filter_: str) -> bool:
+    async def subscribe(self, filter_: str, *, qos: int = 1) -> bool:
         """Subscribe; whether the broker granted it."""
-        code, mid = self._client.subscribe(filter_, 1)
+        code, mid = self._client.subscribe(filter_, qos)
         return code == MQTTErrorCode.MQTT_ERR_SUCCESS and mid is not None and await self._answer(mid)
 
     async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
