@@ -37,8 +37,13 @@ class BusLogin:
 class BrokerLogins(Protocol):
     """Makes a broker agree with the database. Each function has done its work when it returns.
 
-    All raise `Disconnected` while the broker is away; `settle` at the next connect makes up for it.
+    All raise `Disconnected` while the broker is away; `sync` at the next connect makes up for it.
     """
+
+    @property
+    def answer_s(self) -> float:
+        """How long one that is let in may take to appear, in seconds; 0 where the broker itself decides."""
+        ...
 
     async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and no other; a client that used another is disconnected."""

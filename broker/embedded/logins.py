@@ -25,6 +25,8 @@ class EmbeddedLogins:
         link: Of the hub, who alone may publish there.
     """
 
+    answer_s: Final = 0.0
+
     def __init__(self, link: Link) -> None:
         self._link = link
 

@@ -31,6 +31,8 @@ class MosquittoLogins:
         clock: Seconds since the epoch.
     """
 
+    answer_s: Final = 0.0
+
     def __init__(self, security: DynamicSecurity, *, clock: Callable[[], float] = time.time) -> None:
         self._security = security
         self._clock = clock

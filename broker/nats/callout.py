@@ -5,6 +5,7 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import nkeys
@@ -53,9 +54,15 @@ class Callout:
         issuer: Key whose signature the servers accept.
     """
 
-    def __init__(self, issuer: nkeys.KeyPair, check: LoginCheck) -> None:
+    def __init__(
+        self,
+        issuer: nkeys.KeyPair,
+        check: LoginCheck,
+        read_revoked: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
         self._issuer = issuer
         self._check = check
+        self._read_revoked = read_revoked
 
     async def answer(self, message: Msg) -> None:
         """Answer one request; it is a JWT of the server, and so is the answer."""
@@ -64,16 +71,18 @@ class Callout:
         except (ValueError, LookupError, TypeError, ValidationError):
             _log.warning("a request of NATS to log in cannot be read")
             return
-        await message.respond(self._answer(request).encode())
+        await message.respond((await self._answer(request)).encode())
 
-    def _answer(self, request: _Request) -> str:
+    async def _answer(self, request: _Request) -> str:
         options, client_id = request.connect_opts, request.client_info.mqtt_id
         result: dict[str, Any]
         try:
             claims = self._check.admit(username=options.user, client_id=client_id, password=options.password)
+            if self._read_revoked is not None and await self._read_revoked(claims.jti):
+                raise Unauthorized("the token has been revoked")
             result = {"jwt": self._user(request.user_nkey, claims)}
         except StrawberryError as error:
-            _log.warning("refused the login of %r as %r: %s", client_id, options.user, error.message)
+            _log.warning("refused the login of %.100r as %.100r: %s", client_id, options.user, error.message)
             result = {"error": error.message if isinstance(error, Unauthorized) else "refused"}
         return self._signed(
             {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from broker import limits
 from broker.nats.keys import ACCOUNT, NodeKeys
 from contracts.addresses import bracketed, is_loopback
 from contracts.errors import ConfigError
@@ -20,8 +21,6 @@ _CLUSTER: Final = "strawberry"
 _NODE: Final = "node"
 _STORE_BYTES: Final = 1 << 30
 """Retained messages, and messages that were not delivered yet: far more than a home has."""
-_LOGIN_S: Final = 5
-"""How long the hub may take to answer a login; it takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def _entries(config: NatsConfig) -> Iterator[tuple[str, Any]]:
         },
     )
     callout = {"issuer": keys.issuer, "auth_users": [keys.hub, keys.system], "account": ACCOUNT_OF_HUB}
-    yield "authorization", {"timeout": _LOGIN_S, "auth_callout": callout}
+    yield "authorization", {"timeout": limits.NATS_LOGIN_S, "auth_callout": callout}
     tls: dict[str, Any] = {}
     if node.tls is not None:
         tls = {"tls": {"cert_file": str(node.tls.certificate), "key_file": str(node.tls.key)}}
@@ -136,7 +135,7 @@ def _cluster(node: Node, port: int, secret: str, tls: dict[str, Any]) -> dict[st
         "no_advertise": True,
     }
     if tls:
-        entry["tls"] = {**tls["tls"], "ca_file": str(node.ca), "timeout": _LOGIN_S}
+        entry["tls"] = {**tls["tls"], "ca_file": str(node.ca), "timeout": limits.NATS_LOGIN_S}
     return entry
 
 

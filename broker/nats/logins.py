@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -43,6 +43,8 @@ class NatsAccess:
         key: The hub's.
         present: Returns the id of the token with which a principal may log in; None where it has none.
         is_revoked: Returns whether the token with this id was revoked.
+        read_revoked: The same, read from the database: one that another replica disconnects may be back here
+            before the news of it. None where there are no replicas.
     """
 
     urls: tuple[str, ...]
@@ -50,6 +52,7 @@ class NatsAccess:
     key: KeyPair
     present: Callable[[PrincipalKind, str], str | None]
     is_revoked: Callable[[str], bool] = lambda _: False
+    read_revoked: Callable[[str], Awaitable[bool]] | None = None
     ca: str | None = None
 
 
@@ -61,6 +64,8 @@ class _Connection(NamedTuple):
 
 class NatsLogins:
     """Decides who may log in on a NATS cluster; a `broker.logins.BrokerLogins`. Made by `open_nats`."""
+
+    answer_s: Final = limits.NATS_LOGIN_S
 
     def __init__(self, access: NatsAccess) -> None:
         self._access = access
@@ -181,7 +186,8 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
         wait_s: How long entering waits for the first node.
     """
     logins, keys = NatsLogins(access), NatsKeys(access.key)
-    callout = Callout(keys.issuer, LoginCheck(access.hub_id, access.key.public, logins.is_revoked))
+    check = LoginCheck(access.hub_id, access.key.public, logins.is_revoked)
+    callout = Callout(keys.issuer, check, access.read_revoked)
     ready = asyncio.Event()
 
     async def serve() -> None:

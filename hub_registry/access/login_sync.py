@@ -45,6 +45,7 @@ class LoginSync:
         """
         try:
             await self._broker_logins.allow(login)
+            self._sync_late()
         except Disconnected as error:
             self._put_off(f"the login of {login.principal.id} is added", error)
 
@@ -56,6 +57,7 @@ class LoginSync:
         """
         try:
             await self._broker_logins.revoke(principal, revocation)
+            self._sync_late()
             self._on_out(principal)
         except Disconnected as error:
             self._put_off(f"the login of {principal.id} is removed", error)
@@ -70,6 +72,12 @@ class LoginSync:
 
     def resync(self) -> None:
         self._outdated.set()
+        self._sync_late()
+
+    def _sync_late(self) -> None:
+        """Sync once more when those are connected who were let in before."""
+        if self._broker_logins.answer_s:
+            asyncio.get_running_loop().call_later(self._broker_logins.answer_s, self._outdated.set)
 
     async def sync(self) -> None:
         """Make the broker agree with the database as a whole.
@@ -115,10 +123,6 @@ class LoginSync:
         backoff, told = Backoff(limits.LOGIN_RETRY_S, limits.LOGIN_RETRY_MAX_S, jitter=0), ""
         while True:
             await self._outdated.wait()
-            await asyncio.sleep(backoff.next())
-            if not self._outdated.is_set():
-                backoff.reset()
-                continue  # a connect has done it meanwhile
             try:
                 await self.sync()
             except StorageError as error:
@@ -133,3 +137,6 @@ class LoginSync:
             else:
                 backoff.reset()
                 told = ""
+            await asyncio.sleep(backoff.next())
+            if not self._outdated.is_set():
+                backoff.reset()  # a connect has done it meanwhile

@@ -330,6 +330,11 @@ class TokenAuthority:
         row = self._rows.get(jti)
         return row is not None and row.revoked_at is not None
 
+    async def read_revoked(self, jti: str) -> bool:
+        """Return whether a token was revoked, as the database has it."""
+        row = await self._store.read(lambda session: session.get(TokenRow, jti))
+        return row is not None and row.revoked_at is not None
+
     def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
         """Return the claims of the token with which a device or client may log in, if there is one."""
         claims = self._on_bus.get((kind, subject))

@@ -1,12 +1,14 @@
 """Three NATS nodes: a revocation reaches all of them, and a link moves on when its node is gone."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from broker.logins import BusLogin
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys
 from broker.nats.logins import NatsAccess, NatsLogins, open_nats
@@ -25,6 +27,8 @@ from tests.ports import free_port
 from tests.requirements import require
 
 KEY = KeyPair.generate()
+asked, revoked = list[str](), set[str]()
+"""Tokens of those that logged in, and what another replica has revoked, of which the hub has not heard."""
 DEVICE, OTHER = Principal("device", "lamp_pi"), Principal("device", "lock_pi")
 
 
@@ -38,6 +42,13 @@ async def cluster(
     authority = Authority.load_or_create(certs)
     certificate = authority.issue((), ("127.0.0.1",), directory=certs)
     ports = [free_port() for _ in range(3)]
+
+    async def read_revoked(jti: str) -> bool:
+        asked.append(jti)
+        return jti in revoked
+
+    asked.clear()
+    revoked.clear()
     async with AsyncExitStack() as all_nodes:
         nodes, ends = [], []
         for own in ports:
@@ -49,7 +60,14 @@ async def cluster(
             settings = NatsSettings(tmp_path / str(own), NatsKeys(KEY).for_nodes(), node)
             nodes.append(await ends[-1].enter_async_context(open_nats_server(settings)))
         urls = tuple(each.hub_url for each in nodes)
-        access = NatsAccess(urls, hub_id=HUB_ID, key=KEY, present=lambda kind, name: None, ca=authority.pem)
+        access = NatsAccess(
+            urls,
+            hub_id=HUB_ID,
+            key=KEY,
+            present=lambda kind, name: None,
+            read_revoked=read_revoked,
+            ca=authority.pem,
+        )
         yield nodes, ends, await all_nodes.enter_async_context(open_nats(access, wait_s=10)), authority.pem
 
 
@@ -86,8 +104,13 @@ async def test_revoking_reaches_each_node_and_a_link_moves_on(cluster) -> None:
         gone = asyncio.Event()
         other.on_disconnected(gone.set)
         token = tokens.token_id(as_other.password.get_secret_value())
+        revoked.add(token)
+        asked.clear()
         await logins.revoke(OTHER, Revocation(tokens=[token], before=now()))
+        await logins.allow(BusLogin(OTHER, as_other.password, int(time.time()) + 600))
         await asyncio.wait_for(gone.wait(), 30)
+        # It was refused, and asks again.
+        await eventually(lambda: asked.count(token) > 1)
         assert device.connected
 
         lost = asyncio.Event()

@@ -13,6 +13,8 @@ NO = LinkError("the broker says no")
 class FakeDoor:
     """Who may log in with which password, as a broker that compares passwords keeps it."""
 
+    answer_s = 0.0
+
     def __init__(self) -> None:
         self.passwords: dict[tuple[str, str], str] = {}
         self.kicked: list[str] = []

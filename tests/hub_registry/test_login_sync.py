@@ -92,6 +92,15 @@ async def test_who_joins_is_let_in_and_who_is_revoked_is_shut_out(house, logins,
     assert (logins.password(device), logins.kicked) == (None, [device])
 
 
+async def test_who_was_let_in_just_before_the_revocation_is_shut_out_too(house, logins, sync):
+    logins.answer_s = 0.01
+    device, _, token = await house.joined("TV")
+    await eventually(lambda: logins.settled == 1)
+    await house.authority.revoke_subject("device", device)
+    logins.passwords["device", device] = token
+    await eventually(lambda: logins.password(device) is None)
+
+
 async def test_a_renewed_token_is_the_password_only_after_its_first_use(house, logins, sync):
     device, _, old = await house.joined("TV")
     lost, new = await renewed(house, old), await renewed(house, old)

@@ -112,6 +112,16 @@ async def test_a_token_revoked_at_one_replica_ends_at_the_other(replicas: Replic
         replicas.other.authority.check(token)
 
 
+async def test_whether_another_has_revoked_a_token_can_be_asked_before_its_news_come(
+    replicas: Replicas,
+) -> None:
+    token, claims = await token_of(replicas.one)
+    await replicas.other.authority.authenticate(token)
+    revoke_silently(replicas.url, claims)
+    assert not replicas.other.authority.is_revoked(claims.jti)
+    assert await replicas.other.authority.read_revoked(claims.jti)
+
+
 async def test_what_was_revoked_while_the_server_was_away_counts_once_it_is_back(replicas: Replicas) -> None:
     token, claims = await token_of(replicas.one)
     await replicas.other.authority.authenticate(token)
