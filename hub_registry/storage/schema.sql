@@ -348,3 +348,9 @@ CREATE TABLE replica (
     term BIGINT NOT NULL DEFAULT 0,
     leads_since VARCHAR(24)
 );
+
+CREATE TABLE shared_file (
+    name VARCHAR PRIMARY KEY NOT NULL,
+    digest VARCHAR NOT NULL,
+    content BLOB NOT NULL
+);

@@ -193,6 +193,20 @@ class ReplicaRow(Table, table=True):
     leads_since: datetime | None = Field(default=None, sa_type=Moment)
 
 
+class SharedFileRow(Table, table=True):
+    """A file that all replicas have.
+
+    Attributes:
+        digest: Its SHA-256 in hex, empty of a file that was removed.
+    """
+
+    __tablename__ = "shared_file"
+
+    name: str = Field(primary_key=True)
+    digest: str = ""
+    content: bytes = b""
+
+
 class UserRow(Table, table=True):
     """A person. ``language`` and ``time_zone`` are None where the household's apply.
 

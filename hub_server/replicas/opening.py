@@ -25,6 +25,7 @@ from hub_registry.storage.tables import ReplicaRow, now
 from hub_server import limits
 from hub_server.http.chat_socket import ChatSockets
 from hub_server.leading import Leader
+from hub_server.replicas.files import SharedFiles
 from hub_server.replicas.live import RemoteLive
 from hub_server.replicas.passing import Passing
 from hub_server.replicas.routing import Routing
@@ -98,6 +99,8 @@ async def open_replica(
             # Beside it: this asks the leader, who may be stopped.
             # What a leader of another version says may be unreadable, too.
             supervise(tasks, live.run, name="replica: skills of the leader")
+            files = SharedFiles(registry.store, home=settings.home, hub=settings.directory)
+            supervise(tasks, files.run, name="replica: files")
             leads = tasks.create_task(replica.lead(leading), name="replica: lead")
 
             async def leave() -> None:

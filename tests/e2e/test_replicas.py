@@ -251,10 +251,13 @@ def test_a_leader_that_is_told_to_stop_is_followed_and_ends_its_turns(
     journal = house.directory / "pen" / "skills" / "journal.txt"
     asked = Asked(house, "a", "sign last", "t1")
     question = wait_for(lambda: asked.seen("confirmation"), what="the question")
+    house.at("b", "/api/memory", {"category": "garden", "text": "The hose leaks"})
+    wait_for((house.home_of("b") / "hub" / "MEMORY.md").exists, what="the memory at the other replica")
     house.send("a", signal.SIGTERM)
     wait_for(lambda: "in term 2" in house.log("b"), what="another leader")
     # Its turn goes on meanwhile, and so do its people.
     house.at("b", f"/api/turns/t1/confirmations/{question['id']}", {"approve": True})
     wait_for(lambda: asked.seen("final"), what="the answer")
     assert journal.read_text() == "last\n"
+    assert [each["text"] for each in house.at("b", "/api/memory")] == ["The hose leaks"]
     assert house.processes.pop("a").wait(30) == 0

@@ -1,0 +1,145 @@
+"""The files that all replicas of a hub share: what is edited at one is stored, and written at the others.
+
+They are ``SOUL.md``, ``MEMORY.md`` and ``agents/*.yml``. Python files of agents are not among them: who can
+write to the database could run programs then.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from functools import partial
+from pathlib import Path
+from typing import Final, NoReturn
+
+from sqlmodel import Session, select
+
+from agent_core.files.edited_file import MAX_BYTES
+from contracts.errors import StrawberryError
+from hub_agent.agents.agent import DIRECTORY, SUFFIX
+from hub_agent.prompt.soul import SOUL_FILE
+from hub_live.memory.memory import FILE_NAME
+from hub_registry.storage.store import Store
+from hub_registry.storage.tables import SharedFileRow
+from hub_server import limits
+from identity.files import write_private
+
+_log = logging.getLogger(__name__)
+
+_KNOWN: Final = "shared.json"
+_OF_HUB: Final = (SOUL_FILE, FILE_NAME)
+_AGENT: Final = re.compile(rf"{DIRECTORY}/[A-Za-z0-9][A-Za-z0-9_-]{{0,63}}{re.escape(SUFFIX)}")
+
+
+class SharedFiles:
+    """The copies of this replica. A file that is missing counts as an empty one.
+
+    Args:
+        home: ``STRAWBERRY_HOME``.
+        hub: The directory of the hub in it.
+    """
+
+    def __init__(self, store: Store, *, home: Path, hub: Path) -> None:
+        self._store = store
+        self._home = home
+        self._hub = hub
+        # Digests of what was the same here and in the database; what differs from it was edited.
+        try:
+            self._known: dict[str, str] = json.loads((hub / _KNOWN).read_bytes())
+        except (OSError, ValueError):
+            self._known = {}
+
+    async def run(self) -> NoReturn:
+        """Keep them the same everywhere, until cancelled."""
+        told = ""
+        while True:
+            try:
+                await self.sync()
+                told = ""
+            except (StrawberryError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning("files are shared with the other replicas later: %s", error)
+            await asyncio.sleep(limits.REPLICA_LOOK_S)
+
+    async def sync(self) -> None:
+        """Store what was edited here, and take over what was edited elsewhere.
+
+        Raises:
+            StorageError: If the database cannot be used.
+            OSError: If a file cannot be written.
+        """
+        here = await asyncio.to_thread(self._read)
+        there = await self._store.read(_digests)
+        known = dict(self._known)
+        for name in sorted(here.keys() | there.keys()):
+            content = here.get(name, b"")
+            if content is None:
+                continue
+            own, stored = _digest(content), there.get(name, "")
+            if own != stored and stored == known.get(name, ""):
+                if not await self._store.write(partial(_put, name, content, instead_of=stored)):
+                    continue
+                stored = own
+            elif own != stored:
+                is_edited = own not in ("", known.get(name, ""))
+                taken = await self._store.read(partial(_content, name))
+                if not await asyncio.to_thread(self._take, name, taken, content, keep=is_edited):
+                    continue
+                stored = _digest(taken)
+            known[name] = stored
+        if known != self._known:
+            await asyncio.to_thread(write_private, self._hub / _KNOWN, json.dumps(known, indent=1).encode())
+            self._known = known
+
+    def _path(self, name: str) -> Path:
+        return (self._hub if name in _OF_HUB else self._home) / name
+
+    def _read(self) -> dict[str, bytes | None]:
+        """Return the content of each file, None where it cannot be read or is too long."""
+        agents = [f"{DIRECTORY}/{path.name}" for path in (self._home / DIRECTORY).glob(f"*{SUFFIX}")]
+        found: dict[str, bytes | None] = {}
+        for name in (*_OF_HUB, *filter(_AGENT.fullmatch, agents), *self._known):
+            try:
+                content = self._path(name).read_bytes()
+                found[name] = content if len(content) <= MAX_BYTES else None
+            except FileNotFoundError:
+                found[name] = b""
+            except OSError:
+                found[name] = None
+        return found
+
+    def _take(self, name: str, content: bytes, before: bytes, *, keep: bool) -> bool:
+        """Write a file; return False if it was edited meanwhile."""
+        path = self._path(name)
+        if keep:
+            aside = path.with_name(f"{path.name}.before")
+            write_private(aside, before)
+            _log.warning("%s was edited on two replicas; what it held here is in %s", path, aside)
+        if content:
+            return write_private(path, content, instead_of=before)
+        path.unlink(missing_ok=True)
+        return True
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest() if content else ""
+
+
+def _digests(session: Session) -> dict[str, str]:
+    rows = session.exec(select(SharedFileRow.name, SharedFileRow.digest)).all()
+    return {name: digest for name, digest in rows if name in _OF_HUB or _AGENT.fullmatch(name)}
+
+
+def _content(name: str, session: Session) -> bytes:
+    return session.get_one(SharedFileRow, name).content
+
+
+def _put(name: str, content: bytes, session: Session, *, instead_of: str) -> bool:
+    row = session.get(SharedFileRow, name, with_for_update=True) or SharedFileRow(name=name)
+    if row.digest != instead_of:
+        return False
+    row.content, row.digest = content, _digest(content)
+    session.add(row)
+    return True
