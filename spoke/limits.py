@@ -133,6 +133,8 @@ PACKAGES_LOOK_S: Final = 2.0
 INSTALLED_FILES: Final = 2_000
 INSTALLED_BYTES: Final = 64 * 1024 * 1024
 """Of one skill: models and data come as packages, or are fetched by the skill."""
+TAR_HEADER_BYTES: Final = 32 * 1024
+"""Between two files of an archive; a name takes at most a few kilobytes."""
 UPLOADED_BYTES: Final = 16 * 1024 * 1024
 """Of an archive that comes over the bus."""
 GIT_S: Final = 300.0

@@ -52,7 +52,7 @@ class Fetched:
     @property
     def digest(self) -> str:
         """Hash of what would be installed: files and packages."""
-        return shown_digest([self.manifest.digest, list(self.manifest.packages)])
+        return shown_digest([self.manifest.digest, self._lock.text if self._lock is not None else ""])
 
     def install(self) -> None:
         """Install the packages, and move the skill to its place."""

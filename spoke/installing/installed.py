@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agent_core.skills.skill import HOOKS
 from contracts.errors import ConfigError
-from identity.files import make_private_directory, write_private
+from identity.files import write_private
 from strawberry_skills import API
 
 _FILE: Final = "installed.json"
@@ -90,6 +90,9 @@ def changes(before: Manifest | None, after: Manifest) -> Iterator[str]:
     yield from (f"+ package {each}" for each in sorted(set(after.packages) - packages))
 
 
+_RECORDS: Final = TypeAdapter(dict[str, Manifest])
+
+
 class Installed:
     """The record of the skills that were installed on this machine."""
 
@@ -102,20 +105,25 @@ class Installed:
         Raises:
             ConfigError: The record cannot be read.
         """
-        try:
-            return TypeAdapter(dict[str, Manifest]).validate_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValidationError) as error:
-            raise ConfigError("{path} cannot be read: {reason}", path=self._path, reason=error) from None
+        return self._read()[1]
 
     def put(self, name: str, manifest: Manifest | None) -> None:
         """Record a skill; None removes it."""
-        records = {each: one for each, one in self.all().items() if each != name}
-        if manifest is not None:
-            records[name] = manifest
-        make_private_directory(self._path.parent)
-        write_private(self._path, TypeAdapter(dict[str, Manifest]).dump_json(records, indent=2))
+        while True:
+            before, records = self._read()
+            records.pop(name, None)
+            if manifest is not None:
+                records[name] = manifest
+            # Somebody else may install another one at the same time.
+            if write_private(self._path, _RECORDS.dump_json(records, indent=2), instead_of=before):
+                return
+
+    def _read(self) -> tuple[bytes, dict[str, Manifest]]:
+        try:
+            content = self._path.read_bytes() if self._path.exists() else b""
+            return content, _RECORDS.validate_json(content or b"{}")
+        except (OSError, ValidationError) as error:
+            raise ConfigError("{path} cannot be read: {reason}", path=self._path, reason=error) from None
 
 
 def _project(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,5 +1,7 @@
 """Where skills of others come from: folders, archives, and commits of git repositories."""
 
+import bz2
+import gzip
 import lzma
 import os
 import re
@@ -9,10 +11,10 @@ import subprocess
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from pathlib import Path, PurePosixPath
-from typing import IO, Final, TypeVar
+from typing import IO, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 from contracts.errors import ConfigError
@@ -20,6 +22,12 @@ from spoke import limits
 
 _GIT: Final = re.compile(r"git\+(?P<url>(?:https|ssh|file)://\S+)@(?P<commit>[0-9a-f]{40})")
 _BROKEN: Final = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError)
+_PACKED: Final[dict[bytes, Callable[..., Any]]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
+"""How files begin that hold a packed tar."""
 _TOO_LARGE: Final = (
     f"it has more than {limits.INSTALLED_FILES:,} files or {limits.INSTALLED_BYTES // 2**20} MiB"
 )
@@ -74,9 +82,16 @@ def _files_of(source: str, target: Path) -> _Files:
         return _of_folder(path)
     if path.is_file() and zipfile.is_zipfile(path):
         return _of_zip(zipfile.ZipFile(path))
-    if path.is_file() and tarfile.is_tarfile(path):
-        return _of_tar(tarfile.open(path))
-    raise ConfigError(
+    if path.is_file():
+        with path.open("rb") as file:
+            begin = file.read(6)
+        opening = next((each for magic, each in _PACKED.items() if begin.startswith(magic)), open)
+        return _of_tar(opening(path, "rb"), source)
+    raise _no_source(source)
+
+
+def _no_source(source: str) -> ConfigError:
+    return ConfigError(
         "{source!r} is no folder, archive or commit",
         source=source,
         hint="Give the folder of the skill, a .zip or .tar.gz, or git+URL@COMMIT with all 40 digits.",
@@ -97,9 +112,9 @@ def _of_commit(url: str, commit: str, repository: Path) -> _Files:
             stderr=subprocess.DEVNULL,
         )
         with archive:
+            assert archive.stdout is not None
             try:
-                with tarfile.open(fileobj=archive.stdout, mode="r|") as packed:
-                    yield from _of_tar(packed)
+                yield from _of_tar(archive.stdout, url)
             finally:
                 archive.kill()
     finally:
@@ -127,14 +142,36 @@ def _of_zip(archive: zipfile.ZipFile) -> _Files:
                 yield member.filename, archive.open(member)
 
 
-def _of_tar(archive: tarfile.TarFile) -> _Files:
-    with closing(archive):
+class _Bounded:
+    """A stream of which only so much is read until more is allowed: a header of a tar may claim any size."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.left = limits.TAR_HEADER_BYTES
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        self.left -= size
+        if self.left < 0:
+            raise ValueError(_TOO_LARGE)
+        return self._stream.read(size)
+
+
+def _of_tar(stream: IO[bytes], source: str) -> _Files:
+    with stream:
+        bounded = _Bounded(stream)
+        try:
+            # As a stream, so that nothing is read but headers and what is written.
+            archive = tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r|")  # noqa: SIM115
+        except tarfile.ReadError:
+            raise _no_source(source) from None
         for member in _counted(archive):
             content = archive.extractfile(member) if member.isreg() else None
             if content is not None:
+                bounded.left = limits.INSTALLED_BYTES + limits.TAR_HEADER_BYTES
                 yield member.name, content
             elif not member.isdir():
                 raise ValueError(f"{member.name} is a link or a device")
+            bounded.left = limits.TAR_HEADER_BYTES
 
 
 def _counted(members: Iterable[_Member]) -> Iterable[_Member]:
@@ -147,18 +184,21 @@ def _counted(members: Iterable[_Member]) -> Iterable[_Member]:
 def _write(files: _Files, target: Path) -> None:
     left = limits.INSTALLED_BYTES
     for name, stream in _counted(files):
-        content = b""
         with stream:
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or re.search(r"[\\:\0]", name):
-                raise ValueError(f"{name} lies outside")
-            is_left_out = any(each.startswith(".") or each in _SKIPPED for each in path.parts)
-            if not is_left_out:
-                content = stream.read(left + 1)
+            # A line feed in a name could imitate another file in the digest.
+            if (
+                path.is_absolute()
+                or ".." in path.parts
+                or re.search(r"[\\:]", name)
+                or not name.isprintable()
+            ):
+                raise ValueError(f"{name!r} lies outside, or has a character that no name needs")
+            content = stream.read(left + 1)
         left -= len(content)
         if left < 0:
             raise ValueError(_TOO_LARGE)
-        if is_left_out:
+        if any(each.startswith(".") or each in _SKIPPED for each in path.parts):
             continue
         file = target / path
         file.parent.mkdir(parents=True, exist_ok=True)

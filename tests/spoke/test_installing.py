@@ -1,9 +1,11 @@
 """Skills of others: fetched, shown, installed, updated and removed, as a person does it."""
 
 import io
+import lzma
 import os
 import subprocess
 import tarfile
+import tracemalloc
 import zipfile
 from base64 import b64encode
 from pathlib import Path
@@ -12,9 +14,13 @@ import pytest
 
 from contracts.errors import ConfigError, Conflict, InvalidMessage, NotFound
 from deploy.cli.main import main
+from identity.files import write_private
 from spoke import limits
+from spoke.installing.installation import Fetched
+from spoke.installing.installed import Installed, Manifest
 from spoke.installing.skill import InstallationSkill
 from spoke.installing.sources import fetch
+from spoke.isolation.environment import Environment, Lock
 
 CODE = """
 import os
@@ -176,6 +182,7 @@ def test_archives_that_reach_outside_link_or_burst_are_refused(
         _tar(tmp_path / "6.tar.gz", "link.py", tarfile.LNKTYPE),
         _tar(tmp_path / "7.tar.gz", "pipe", tarfile.FIFOTYPE),
         _tar(tmp_path / "8.tar.gz", "../out.py", tarfile.REGTYPE),
+        _tar(tmp_path / "9.tar.gz", "a.py\nb.py", tarfile.REGTYPE),
         linked,
     ):
         with pytest.raises(ConfigError, match="cannot be read"):
@@ -186,6 +193,48 @@ def test_archives_that_reach_outside_link_or_burst_are_refused(
     for address in (*nothing, str(tmp_path / "oven.py")):
         with pytest.raises(ConfigError, match="no folder, archive or commit"):
             fetch(address, target)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_unpacks_to_very_much_is_refused_before_it_is_read(tmp_path: Path, kind: bytes) -> None:
+    path = tmp_path / "small.tar.xz"
+    header = tarfile.TarInfo("header")
+    header.type, header.size = kind, 32 << 20
+    with lzma.open(path, "wb", preset=1) as file:
+        file.write(header.tobuf(tarfile.USTAR_FORMAT))
+        file.write(bytes(32 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="more than"):
+            fetch(str(path), tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_confirmed_covers_the_files_of_the_packages(tmp_path: Path) -> None:
+    manifest = Manifest(name="oven", packages=("heat==1.0",))
+    locks = [Lock(manifest.packages, f"heat==1.0 --hash=sha256:{each}", builds=False) for each in "ab"]
+    environment, record = Environment(tmp_path, tmp_path), Installed(tmp_path)
+    one, other = [
+        Fetched(manifest, None, tmp_path, lock, environment, tmp_path, record).digest for lock in locks
+    ]
+    assert one != other
+
+
+def test_two_that_are_installed_at_once_are_both_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, place = Installed(tmp_path), "spoke.installing.installed.write_private"
+
+    def written(path: Path, content: bytes, *, instead_of: bytes) -> bool:
+        monkeypatch.setattr(place, write_private)
+        record.put("oven", Manifest(name="oven"))
+        return write_private(path, content, instead_of=instead_of)
+
+    monkeypatch.setattr(place, written)
+    record.put("vacuum", Manifest(name="vacuum"))
+    assert set(record.all()) == {"oven", "vacuum"}
 
 
 @pytest.mark.parametrize("name", ["files", "new", "old", "before"])
