@@ -18,6 +18,7 @@ _ALGORITHM: Final = "EdDSA"
 _AUDIENCE: Final = "replica"
 """No token has this audience, and a ticket has no other: neither counts as the other."""
 _LIFETIME_S: Final = 30
+_OTHER: Final = "the ticket of a replica is for another request"
 _MOST: Final = 100_000
 """Tickets that are remembered as used: more than can be passed on within their lifetime."""
 
@@ -41,6 +42,15 @@ class Ticket(Part):
     claims: Claims
     may_confirm: bool = False
     source: str = ""
+
+    def check(self, body: bytes) -> None:
+        """Check that the request has this body.
+
+        Raises:
+            Unauthorized: If it has another one.
+        """
+        if self.body != digest_of(body):
+            raise Unauthorized(_OTHER)
 
 
 def digest_of(body: bytes) -> str:
@@ -69,8 +79,8 @@ class TicketCheck:
         self._instance = instance
         self._used: dict[str, float] = {}
 
-    def read(self, text: str, *, purpose: str, request: str, body: bytes) -> Ticket:
-        """Return a ticket for exactly this request, which has not been used before.
+    def read(self, text: str, *, purpose: str, request: str) -> Ticket:
+        """Return a ticket for this request, which has not been used before; its body is not checked yet.
 
         Raises:
             Unauthorized: If it is none.
@@ -88,9 +98,9 @@ class TicketCheck:
             ticket = Ticket.model_validate(payload["ticket"])
         except (jwt.PyJWTError, ValidationError, KeyError, ValueError):
             raise Unauthorized("the ticket of a replica is not valid") from None
-        said = (ticket.purpose, ticket.to, ticket.request, ticket.body)
-        if said != (purpose, self._instance, request, digest_of(body)) or not self._is_new(payload["jti"]):
-            raise Unauthorized("the ticket of a replica is for another request")
+        said = (ticket.purpose, ticket.to, ticket.request)
+        if said != (purpose, self._instance, request) or not self._is_new(payload["jti"]):
+            raise Unauthorized(_OTHER)
         return ticket
 
     def _is_new(self, jti: str) -> bool:

@@ -162,7 +162,8 @@ class Operations(Generic[AskerT]):
         Raises:
             StrawberryError: As the operation raises it, or because of a right or a limit.
         """
-        asking = await admit(self._needs(operation), operation.label)
+        needs = self._needs(operation)
+        asking = await admit(needs, operation.label)
         arguments = _checked(operation, args, kwargs)
         if self.elsewhere is not None:
             place = await self.elsewhere.place(operation, asking, arguments)
@@ -170,6 +171,7 @@ class Operations(Generic[AskerT]):
                 given = _bound(operation, args, kwargs)
                 passed: Answer = await self.elsewhere.call(place, operation, asking, given)
                 return passed
+        _check_admitted(operation, needs)
         service = self._service(operation)
 
         async def run() -> Answer:
@@ -186,7 +188,8 @@ class Operations(Generic[AskerT]):
         self, stream: Stream[P, Answer], admit: Admit[AskerT], /, *args: P.args, **kwargs: P.kwargs
     ) -> AsyncIterator[AsyncIterator[Answer]]:
         """Open a stream in this process; yield its answers, until the block is left. See `call`."""
-        asking = await admit(self._needs(stream), stream.label)
+        needs = self._needs(stream)
+        asking = await admit(needs, stream.label)
         if self.elsewhere is not None:
             given = _checked(stream, args, kwargs)
             if (place := await self.elsewhere.place(stream, asking, given)) is not None:
@@ -195,6 +198,7 @@ class Operations(Generic[AskerT]):
                 ) as passed:
                     yield passed
                 return
+        _check_admitted(stream, needs)
         service = self._service(stream)
         with _expected(stream), self._recording(stream, asking):
             answers = await stream.function(service, asking, **_checked(stream, args, kwargs))
@@ -227,11 +231,13 @@ class Operations(Generic[AskerT]):
         async def endpoint(request: Request) -> Response:
             is_on = switched is not None and _is_on(switched, request)
             operation = switched if switched is not None and is_on else declared
-            asking = await self._door.admit(request, self._needs(operation), operation.label)
+            needs = self._needs(operation)
+            asking = await self._door.admit(request, needs, operation.label)
             if self.elsewhere is not None:
                 place = await self.elsewhere.place(operation, asking, request.path_params, request)
                 if place is not None:
                     return await self.elsewhere.forward(place, request, asking)
+            _check_admitted(operation, needs)
             service = self._service(operation)
             with self._recording(operation, asking):
                 if switched is not None and is_on is None:
@@ -250,6 +256,12 @@ class Operations(Generic[AskerT]):
         endpoint.operation = declared  # type: ignore[attr-defined]
         endpoint.switched = switched  # type: ignore[attr-defined]
         return endpoint
+
+
+def _check_admitted(operation: Operation[Any, Any], needs: Needs) -> None:
+    """Check that who was let in for another process to ask for the password may have it done here."""
+    if needs != operation.needs:
+        raise LinkError("another replica of the hub leads by now", hint="Try again.")
 
 
 def _bound(operation: Operation[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

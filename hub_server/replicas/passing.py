@@ -60,7 +60,7 @@ class Passing:
         Raises:
             Unauthorized: If the ticket is not for this request, or the token was revoked.
         """
-        return await self._bearer(self._read(request, ticket, "operation", await request.body()), request)
+        return await self._bearer(await self._read(request, ticket, "operation"), request)
 
     async def internal(self, request: Request) -> Any:
         """Return the JSON body of what another replica itself asks.
@@ -71,14 +71,18 @@ class Passing:
         scheme, _, ticket = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != SCHEME:
             raise Unauthorized("only a replica of the hub may ask that")
+        await self._read(request, ticket, "internal")
         body = await request.body()
-        self._read(request, ticket, "internal", body)
         return from_json(body) if body else None
 
-    def _read(self, request: Request, ticket: str, purpose: str, body: bytes) -> Ticket:
+    async def _read(self, request: Request, ticket: str, purpose: str) -> Ticket:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        asked = f"{request.method} {path}?{request.url.query}"
-        return self._check.read(ticket, purpose=purpose, request=asked, body=body)
+        found = self._check.read(
+            ticket, purpose=purpose, request=_asked(request.method, path, request.url.query)
+        )
+        # Nobody else has a body read.
+        found.check(await request.body())
+        return found
 
     async def _bearer(self, ticket: Ticket, request: Request) -> Bearer:
         if self._registry.authority.is_revoked(ticket.claims.jti):
@@ -230,10 +234,13 @@ class Passing:
         if asking is not None:
             path, _, query = request.url.raw_path.decode("ascii").partition("?")
             path = unquote(path).removeprefix(urlsplit(to.url).path)
+            if path != unquote(target.partition("?")[0]):
+                # It has dots as a part, which lead to another path.
+                raise NotFound("there is nothing at {path}", path=target[:100])
             ticket = Ticket(
                 purpose=purpose,
                 to=to.instance,
-                request=f"{method} {path}?{query}",
+                request=_asked(method, path, query),
                 body=digest_of(body),
                 claims=asking.claims,
                 may_confirm=asking.may_confirm,
@@ -292,6 +299,11 @@ class From(Request):
 
     def __init__(self, request: Request, source: str) -> None:
         super().__init__({**request.scope, "client": (source, 0)}, request.receive)
+
+
+def _asked(method: str, path: str, query: str) -> str:
+    # Quoted, so that no path looks like one with a query.
+    return f"{method} {quote(path)}?{query}"
 
 
 def _target(request: Request) -> str:

@@ -20,7 +20,9 @@ def ticket(key: KeyPair, *, hub: str = HUB, to: str = "west", purpose: str = "op
 
 
 def read(check: TicketCheck, text: str, *, request: str = ASKED, body: bytes = b"{}") -> Ticket:
-    return check.read(text, purpose="operation", request=request, body=body)
+    found = check.read(text, purpose="operation", request=request)
+    found.check(body)
+    return found
 
 
 def test_a_ticket_is_good_once_and_names_the_bearer() -> None:

@@ -1,0 +1,63 @@
+"""What one replica passes on to another is what was asked for, by who may ask it."""
+
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chat.http.streams import Connections
+from chat.operations import Needs, Operations, Resource
+from contracts.errors import LinkError, NotFound
+from hub_registry.storage.tables import ReplicaRow, now
+from hub_server.replicas.passing import Passing
+from identity.keys import KeyPair
+
+people: Resource[list[str], Any] = Resource("users", "/people")
+
+
+@people.delete(Needs(("admin",), password=True), "/{name}")
+async def remove(service: list[str], asking: Any, name: str) -> None:
+    """Remove a person."""
+    service.append(name)
+
+
+class _Here:
+    """A replica that gains the lead while it is looked up who asks; it would have passed the request on."""
+
+    leads = False
+
+    def passes(self, operation: Any) -> bool:
+        return not self.leads
+
+    async def place(self, *_: Any) -> None:
+        return None
+
+    async def admit(self, *_: Any) -> Any:
+        self.leads = True
+
+    def recording(self, *_: Any) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+async def test_a_lead_that_is_gained_meanwhile_does_not_save_the_password() -> None:
+    here: Any = _Here()
+    operations, removed = Operations(here, Connections(None)), list[str]()
+    operations.mount(people, removed)
+    operations.elsewhere = here
+    with pytest.raises(LinkError, match="another replica"):
+        await operations.call(remove, here.admit, "ann")
+    assert removed == []
+
+
+async def test_no_name_leads_to_another_path() -> None:
+    registry: Any = SimpleNamespace(
+        key=KeyPair.generate(), hub_id="home-1", settings=SimpleNamespace(ca=None)
+    )
+    passing = Passing(registry, SimpleNamespace(), instance="a", is_there=lambda _: True)  # type: ignore[arg-type]
+    row = ReplicaRow(
+        instance="b", url="http://127.0.0.1:1", version="", started_at=now(), seen_at=now(), term=1
+    )
+    with pytest.raises(NotFound):
+        await passing.call(row, remove, SimpleNamespace(), {"name": ".."})  # type: ignore[arg-type]
+    await passing.close()
