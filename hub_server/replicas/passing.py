@@ -236,7 +236,7 @@ class Passing:
             path = unquote(path).removeprefix(urlsplit(to.url).path)
             if path != unquote(target.partition("?")[0]):
                 # It has dots as a part, which lead to another path.
-                raise NotFound("there is nothing at {path}", path=target[:100])
+                raise NotFound("there is nothing named {name!r}", name=target[:100])
             ticket = Ticket(
                 purpose=purpose,
                 to=to.instance,
