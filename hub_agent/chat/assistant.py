@@ -100,13 +100,15 @@ class Assistant:
         user = caller.user
         await self.registry.search.catch_up()
         matched = None
-        confirmed = self.words.take(request, user=user.id, token=caller.claims.jti)
+        asked = self.words.take(request, user=user.id, token=caller.claims.jti)
+        confirmed = asked if asked is not None and asked.matched is not None else None
+        said = request.message if asked is None else asked.offered or asked.said
         if confirmed is not None:
             matched = allowed_sentence(confirmed.matched, agent.allow)
         elif agent.acts_on_sentences and not request.steps and not request.has_files:
             language = self.prompter.household(user).language
             meant = await self.registry.search.understand(
-                request.message,
+                said,
                 language=language,
                 current=device,
                 user=user.id,
@@ -118,10 +120,10 @@ class Assistant:
             if self.agents.gateway(agent).models.usable:
                 self.quotas.messages.spend(caller.claims, person=person)
             elif caller.device is None:
-                missing = self._no_model(user, agent, request.message)
+                missing = self._no_model(user, agent, said)
             else:
                 # It may answer this turn itself, and hands it in.
-                raise self._no_model(user, agent, request.message)
+                raise self._no_model(user, agent, said)
         if caller.device is not None:
             # The record of a device's conversations is here; its own instructions are for its own model.
             request = request.model_copy(update={"history": (), "notes": "", "tools": (), "steps": ()})
@@ -142,7 +144,7 @@ class Assistant:
             # Since it was checked: from here on, a revocation finds the turn.
             raise tokens.revoked()
         if matched is not None:
-            work: TurnWork = partial(self._run_sentence, caller, agent, matched, confirmed)
+            work: TurnWork = partial(self._run_sentence, caller, agent, matched, confirmed, said)
             await self.running.open(turn, work, slots=self.quotas.sentence_turns)
         else:
             work = partial(self._run_model, caller, agent) if missing is None else partial(_fail, missing)
@@ -231,6 +233,7 @@ class Assistant:
         agent: Agent,
         matched: SentenceCall | SentenceChoice,
         confirmed: WordQuestion | None,
+        said: str,
         turn: Turn,
     ) -> None:
         caller = self._caller(asker, agent, turn)
@@ -241,7 +244,6 @@ class Assistant:
             and "say_yes" in asker.claims.scopes
             and isinstance(matched, SentenceCall)
         ):
-            said = confirmed.said if confirmed is not None else turn.request.message
             digest = confirmed.digest if confirmed is not None else ""
             turn.consent = in_words = WordConsent(said, matched.language, confirmed=digest)
             if confirmed is not None:
@@ -257,6 +259,8 @@ class Assistant:
         )
         if in_words is not None and in_words.question and isinstance(matched, SentenceCall):
             self.words.add(turn, matched, in_words)
+        elif isinstance(matched, SentenceChoice):
+            self.words.offer(turn, matched)
 
     async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> None:
         with span("hub", "prompt"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_core.search.catalogue import SkillCall
-from agent_core.sentences.index import SentenceCall
+from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.questions import questions_of
 from agent_core.tools.skill_calls import Consent, all_shown
 from agent_core.turn import TurnContext
@@ -45,12 +45,15 @@ class WordQuestion:
     """A question that waits for a yes.
 
     Attributes:
+        matched: The call that a yes confirms.
+        offered: In place of a call, the sentence that a yes says ("Did you mean …?").
         digest: Of the call and all that was shown of it.
         text: What was asked, which is the answer of that turn.
         said: The message that led to it.
     """
 
-    matched: SentenceCall
+    matched: SentenceCall | None
+    offered: str
     digest: str
     text: str
     said: str
@@ -82,11 +85,28 @@ class WordQuestions:
         self._open: list[WordQuestion] = []
 
     def add(self, turn: Turn, matched: SentenceCall, consent: "WordConsent") -> None:
-        """Keep what a turn has asked."""
+        """Keep what a turn has asked before it makes a call."""
+        self._add(turn, matched=matched, digest=consent.digest, text=consent.question)
+
+    def offer(self, turn: Turn, choice: SentenceChoice) -> None:
+        """Keep the sentence that a turn has offered; one that is for later is not said by a yes."""
+        if choice.said and not choice.is_later:
+            self._add(turn, offered=choice.said, text=choice.question)
+
+    def _add(
+        self,
+        turn: Turn,
+        *,
+        text: str,
+        matched: SentenceCall | None = None,
+        offered: str = "",
+        digest: str = "",
+    ) -> None:
         asked = WordQuestion(
             matched,
-            consent.digest,
-            consent.question,
+            offered,
+            digest,
+            text,
             turn.request.message,
             turn.token,
             turn.user,
@@ -106,7 +126,8 @@ class WordQuestions:
         self._open = [each for each in self._open if each not in ended]
         words = " ".join(re.findall(r"\w+", request.message.casefold()))
         found = [each for each in ended if each.expires > now]
-        return found[-1] if found and words in _YES and not request.steps else None
+        is_answer = not request.steps and not request.has_files and request.replaces is None
+        return found[-1] if found and words in _YES and is_answer else None
 
 
 class WordConsent(Consent):

@@ -24,9 +24,10 @@ class BellSkill(Skill):
         return "ding"
 
 
-async def say(home: Home, message: str) -> str:
+async def say(home: Home, message: str, *, conversation: str | None = None) -> str:
+    body = {"message": message, **({} if conversation is None else {"conversation": conversation})}
     async with home.client() as client:
-        answer = (await client.post("/api/chat", json={"message": message})).json()
+        answer = (await client.post("/api/chat", json=body)).json()
     return str(answer.get("answer", answer.get("code")))
 
 
@@ -112,4 +113,28 @@ async def test_an_exact_sentence_is_a_persons_own_act_and_a_near_one_is_asked(
     await say(home, "please turn on the pump")
     assert pump.runs == 1
     assert "I need a yes" in await say(home, "turn off the pump")
+    assert pump.runs == 1
+
+
+async def test_a_yes_says_the_sentence_that_was_offered_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INTENT_WAIT_S", 60.0)
+    pump = PumpSkill()
+    await home.device("Garden", pump)
+    assert await say(home, "turn on the pmup", conversation="a") == "Did you mean: turn on the pump?"
+    await say(home, "yes", conversation="b")
+    await say(home, "yes but later", conversation="a")
+    await say(home, "yes", conversation="a")
+    assert pump.runs == 0
+
+    await say(home, "turn on the pmup", conversation="a")
+    assert await say(home, "Ja, bitte!", conversation="a") == "Turned on the switch."
+    assert await say(home, "yes", conversation="a") == "no_model"
+    assert pump.runs == 1
+
+    await say(home, "turn off the pmup", conversation="a")
+    assert "I need a yes" in await say(home, "yes", conversation="a")  # as if the sentence had been said
+    assert "Did you mean" in await say(home, "turn on the pmup in 5 minutes", conversation="a")
+    await say(home, "yes", conversation="a")
     assert pump.runs == 1
