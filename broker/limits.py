@@ -73,3 +73,21 @@ NATS_RECONNECT_S: Final = 0.25
 """Wait before the hub tries a node again: no one can log in without it."""
 NATS_CONNECTIONS: Final = 100_000
 """Connections that one node lists at once, more than it can have open: half a kilobyte each."""
+NATS_STORE_BYTES: Final = 1 << 30
+"""What a node may store, of which these are parts: one device filled it, and no one could log in any more."""
+NATS_RETAINED_BYTES: Final = 256 << 20
+"""Retained messages: 10,000 devices with twenty methods each have 140 MiB. To send all of them, a node takes
+up to 1.3 GB of memory."""
+NATS_PENDING_BYTES: Final = NATS_RETAINED_BYTES * 5 // 4
+"""What may wait for a client: all that is retained comes at once. With 64 MiB, NATS's own, a hub that found
+more was disconnected at each try."""
+NATS_UNDELIVERED_BYTES: Final = 256 << 20
+"""Messages for programs that subscribe with QoS 1; the oldest make room."""
+NATS_SESSION_BYTES: Final = 64 << 20
+"""Sessions, a hundred bytes and the filters of each; the oldest make room."""
+NATS_STORE_LOOK_S: Final = 60.0
+NATS_FULL_SHARE: Final = 0.8
+"""From here on the log warns."""
+NATS_REFUSALS: Final = (200, 20.0)
+"""Refused logins of one address of another machine at once, and each second: as many as of requests over HTTP
+without a token. Each takes half a millisecond of the hub."""

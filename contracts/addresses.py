@@ -1,7 +1,7 @@
 """Addresses of hubs and brokers: the default port of each scheme, and which hosts are this machine."""
 
 from collections.abc import Container
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -67,6 +67,20 @@ def host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
+
+
+def source_of_host(host: str) -> str:
+    """Return where a connection comes from, for limiting: an address, or the network that one host has."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:  # of IPv4, on a listener for both
+            return str(address.ipv4_mapped)
+        # A single host has a whole /64 to choose its addresses from.
+        return str(ip_network((address, 64), strict=False))
+    return host
 
 
 def is_loopback(host: str | None) -> bool:

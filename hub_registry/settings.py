@@ -33,6 +33,7 @@ class DeviceBounds(_Settings):
         registrations: Registrations it may send at once; ten more are allowed each second.
         heartbeats: Heartbeats it may send at once; two more are allowed each second.
         states: Values that the broker may retain of it.
+        retained_bytes: Bytes of those and of its registrations on the broker, with their topics.
     """
 
     skills: Annotated[int, Field(gt=0)] = 128
@@ -49,6 +50,7 @@ class DeviceBounds(_Settings):
     heartbeats: Annotated[int, Field(gt=0)] = 60
     # With the skills they make the thousand retained topics that the embedded broker grants.
     states: Annotated[int, Field(gt=0)] = 870
+    retained_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
 
 
 class JoiningBounds(_Settings):

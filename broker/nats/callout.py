@@ -12,12 +12,15 @@ import nkeys
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field, ValidationError
 
+from broker import limits
 from broker.logins import LoginCheck
 from broker.nats.keys import ACCOUNT
 from broker.nats.permissions import permissions
 from contracts.access import Principal
+from contracts.addresses import is_loopback, source_of_host
 from contracts.claims import Claims
-from contracts.errors import StrawberryError, Unauthorized
+from contracts.errors import StrawberryError, TooManyRequests, Unauthorized
+from contracts.rates import TokenBuckets, complaint_limit
 
 __all__ = ["SUBJECT", "Callout", "login_name"]
 
@@ -33,6 +36,7 @@ class _Options(BaseModel):
 
 
 class _Client(BaseModel):
+    host: str = ""
     mqtt_id: str | None = None
 
 
@@ -63,6 +67,9 @@ class Callout:
         self._issuer = issuer
         self._check = check
         self._read_revoked = read_revoked
+        burst, per_second = limits.NATS_REFUSALS
+        self._refusals = TokenBuckets(burst=burst, per_second=per_second)
+        self._complaints = complaint_limit()
 
     async def answer(self, message: Msg) -> None:
         """Answer one request; it is a JWT of the server, and so is the answer."""
@@ -74,15 +81,22 @@ class Callout:
         await message.respond((await self._answer(request)).encode())
 
     async def _answer(self, request: _Request) -> str:
-        options, client_id = request.connect_opts, request.client_info.mqtt_id
+        options, client_id, host = request.connect_opts, request.client_info.mqtt_id, request.client_info.host
+        source = source_of_host(host)
         result: dict[str, Any]
         try:
+            # Programs on this machine share one address, the hub among them.
+            if self._refusals.is_empty(source) and not is_loopback(host):
+                raise TooManyRequests("too many logins of its address were refused")
             claims = self._check.admit(username=options.user, client_id=client_id, password=options.password)
             if self._read_revoked is not None and await self._read_revoked(claims.jti):
                 raise Unauthorized("the token has been revoked")
             result = {"jwt": self._user(request.user_nkey, claims)}
         except StrawberryError as error:
-            _log.warning("refused the login of %.100r as %.100r: %s", client_id, options.user, error.message)
+            self._refusals.take(source)
+            if self._complaints.take(source):
+                told = "NATS: refused the login of %.100r as %.100r from %.100s: %s"
+                _log.warning(told, client_id, options.user, source, error.message)
             result = {"error": error.message if isinstance(error, Unauthorized) else "refused"}
         return self._signed(
             {

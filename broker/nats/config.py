@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from broker import limits
 from broker.nats.keys import ACCOUNT, NodeKeys
+from broker.nats.streams import API
 from contracts.addresses import bracketed, is_loopback
 from contracts.errors import ConfigError
 from identity.certificates import ServerCertificate
@@ -19,8 +20,7 @@ ACCOUNT_OF_HUB: Final = "hub"
 _SYSTEM: Final = "system"
 _CLUSTER: Final = "strawberry"
 _NODE: Final = "node"
-_STORE_BYTES: Final = 1 << 30
-"""Retained messages, and messages that were not delivered yet: far more than a home has."""
+_STREAMS: Final = "$JS.API.STREAM.*.*"
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,21 @@ def _entries(config: NatsConfig) -> Iterator[tuple[str, Any]]:
     yield "server_name", config.name
     yield "listen", _endpoint(node.host, node.hub)
     yield "max_payload", config.max_packet_bytes
+    yield "max_pending", limits.NATS_PENDING_BYTES
     yield "logtime", False
-    yield "jetstream", {"store_dir": str(config.data_dir), "max_file_store": _STORE_BYTES}
+    yield "jetstream", {"store_dir": str(config.data_dir), "max_file_store": limits.NATS_STORE_BYTES}
     yield "system_account", _SYSTEM
     yield (
         "accounts",
         {
-            ACCOUNT: {"jetstream": "enabled"},
-            ACCOUNT_OF_HUB: {"users": [{"nkey": keys.hub}]},
+            ACCOUNT: {
+                "jetstream": "enabled",
+                "exports": [{"service": _STREAMS, "accounts": [ACCOUNT_OF_HUB]}],
+            },
+            ACCOUNT_OF_HUB: {
+                "users": [{"nkey": keys.hub}],
+                "imports": [{"service": {"account": ACCOUNT, "subject": _STREAMS}, "to": f"{API}.*.*"}],
+            },
             _SYSTEM: {"users": [{"nkey": keys.system, "permissions": _ENDS_CONNECTIONS}]},
         },
     )
@@ -113,7 +120,9 @@ def _entries(config: NatsConfig) -> Iterator[tuple[str, Any]]:
     if node.cluster is not None:
         replicas["stream_replicas"] = min(3, 1 + len(node.others))
         yield "cluster", _cluster(node, node.cluster, keys.secret.get_secret_value(), tls)
-    yield "mqtt", {"listen": _endpoint(node.host, node.mqtt), **replicas, **tls}
+    # Of a message with QoS 2 the servers store each step; we have none.
+    qos = {"reject_qos2_publish": True, "downgrade_qos2_subscribe": True}
+    yield "mqtt", {"listen": _endpoint(node.host, node.mqtt), **qos, **replicas, **tls}
     if node.websocket is not None:
         plain = {} if tls else {"no_tls": True}
         yield "websocket", {"listen": _endpoint(node.host, node.websocket), **plain, **tls}

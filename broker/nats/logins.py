@@ -17,6 +17,7 @@ from broker import limits
 from broker.logins import BusLogin, LoginCheck
 from broker.nats.callout import SUBJECT, Callout, login_name
 from broker.nats.keys import ACCOUNT, NatsKeys
+from broker.nats.streams import keep_bounded
 from contracts.access import Principal
 from contracts.claims import Claims, PrincipalKind
 from contracts.devices.presence import Revocation
@@ -198,7 +199,7 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
             await asked.subscribe(SUBJECT, queue=access.hub_id, cb=callout.answer)
             await asked.flush()
             ready.set()
-            await asyncio.Event().wait()
+            await keep_bounded(asked)
 
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(serve(), name="NATS logins")

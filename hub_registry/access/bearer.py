@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
@@ -13,7 +12,7 @@ from starlette.requests import HTTPConnection, Request
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM
 from chat.http.guard import is_from_own_page
 from chat.operations import TOKEN, Needs
-from contracts.addresses import is_loopback
+from contracts.addresses import is_loopback, source_of_host
 from contracts.claims import Claims, Scope
 from contracts.errors import Forbidden, NotFound, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets
@@ -323,18 +322,8 @@ class Gate:
 
 
 def source_of(connection: HTTPConnection) -> str:
-    """Return where a request comes from, for limiting: an address, or the network that one host has."""
-    host = connection.client.host if connection.client else ""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:  # of IPv4, on a listener for both
-            return str(address.ipv4_mapped)
-        # A single host has a whole /64 to choose its addresses from.
-        return str(ip_network((address, 64), strict=False))
-    return host
+    """Return where a request comes from, for limiting."""
+    return source_of_host(connection.client.host if connection.client else "")
 
 
 def cannot_confirm() -> Forbidden:

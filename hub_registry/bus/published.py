@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from typing import Any
@@ -44,11 +44,14 @@ class PublishedTopics:
             topics.SKILL: 2 * bounds.skills,
             topics.STATE: bounds.states,
         }
+        self._most_bytes = bounds.retained_bytes
         self._complain = complain
         self._retired: set[str] = set()
-        self._known: defaultdict[str, defaultdict[topics.Topic[Any], set[str]]] = defaultdict(
-            lambda: defaultdict(set)
+        # With the size of each.
+        self._known: defaultdict[str, defaultdict[topics.Topic[Any], dict[str, int]]] = defaultdict(
+            lambda: defaultdict(dict)
         )
+        self._sizes: Counter[str] = Counter()
         self._outdated: dict[str, None] = {}
         self.is_on = True
         self._work = asyncio.Event()
@@ -65,19 +68,23 @@ class PublishedTopics:
         if row is None or self._directory.get(device) is None:
             return False
         known = self._known[device][row]
+        before, size = known.pop(topic, 0), len(topic) + len(message.payload)
+        self._sizes[device] -= before
         if not message.payload:
-            known.discard(topic)
-        elif topic not in known:
-            if row.match(topic) is None:
-                # Its names may be a thousand times as long as those that we have.
-                refusal = "a retained topic with a name that is not allowed"
-            elif len(known) >= self._most[row]:
-                refusal = f"more than the {self._most[row]} retained topics allowed"
-            else:
-                known.add(topic)
-                return False
-            self._complain(device, topic, refusal)
-            self.empty([topic])
+            return False
+        if not before and row.match(topic) is None:
+            # Its names may be a thousand times as long as those that we have.
+            refusal = "a retained topic with a name that is not allowed"
+        elif len(known) >= self._most[row]:
+            refusal = f"more than the {self._most[row]} retained topics allowed"
+        elif self._sizes[device] + size > self._most_bytes:
+            refusal = f"more than the {self._most_bytes} retained bytes allowed"
+        else:
+            known[topic] = size
+            self._sizes[device] += size
+            return False
+        self._complain(device, topic, refusal)
+        self.empty([topic])
         return False
 
     def keep(self, device: str, skills: Collection[str]) -> None:
@@ -89,6 +96,7 @@ class PublishedTopics:
         """Empty what is known of devices that were removed, and whatever is still heard of them."""
         for device in devices:
             self._retired.add(device)
+            self._sizes.pop(device, None)
             self.empty(chain.from_iterable(self._known.pop(device, {}).values()))
 
     def empty(self, outdated: Iterable[str]) -> None:

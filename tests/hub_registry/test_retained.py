@@ -113,6 +113,17 @@ async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub
         assert "more than the 3 retained topics allowed" in hub.problems(spoke)
 
 
+async def test_a_device_may_not_fill_the_broker_with_large_values(tmp_path, mosquitto, hub_key):
+    async with open_hub(
+        tmp_path / "hub", mosquitto.url, key=hub_key, bounds={"retained_bytes": 5_000}
+    ) as hub:
+        spoke = await hub.joined("TV")
+        small, grown = await state(spoke, "MediaSkill", "small"), await state(spoke, "MediaSkill", "grown")
+        await spoke.send(grown, bytes(6_000))
+        await settled(hub.outside, {OWN, small})
+        assert "more than the 5000 retained bytes allowed" in hub.problems(spoke)
+
+
 # ---- devices
 
 

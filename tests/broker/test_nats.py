@@ -1,0 +1,93 @@
+"""What one client may take of NATS, and that the others go on."""
+
+import asyncio
+import base64
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+
+from broker import limits
+from broker.logins import LoginCheck
+from broker.nats import streams
+from broker.nats.callout import Callout
+from broker.nats.keys import NatsKeys
+from bus.link import open_link
+from contracts.access import Principal
+from identity.keys import KeyPair
+from tests.brokers import HUB_ID, Bus, open_bus
+from tests.hub_registry.spokes import eventually
+
+DEVICE, OTHER = Principal("device", "pc"), Principal("device", "tv")
+
+
+async def test_what_a_device_retains_without_end_keeps_no_other_from_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(limits, "NATS_STORE_BYTES", 8 << 20)
+    monkeypatch.setattr(limits, "NATS_STORE_LOOK_S", 0.1)
+    for bounds in streams.BOUNDS.values():
+        monkeypatch.setitem(bounds, "max_bytes", 2 << 20)
+    async with (
+        open_bus("nats", tmp_path) as bus,
+        open_link(await bus.link_settings(DEVICE), wait_s=10) as greedy,
+        open_link(await bus.link_settings(OTHER), wait_s=10) as other,
+    ):
+        await eventually(lambda: caplog.text.count("is bounded now") == len(streams.BOUNDS))
+        await other.publish("devices/tv/status", b"before", retain=True, confirmed=True)
+        for number in range(200):
+            await greedy.publish(f"devices/pc/state/S/{number}", bytes(64 * 1024), qos=0, retain=True)
+        await eventually(lambda: "$MQTT_rmsgs of NATS holds" in caplog.text)
+        # What was retained is replaced.
+        await other.publish("devices/tv/status", b"after", retain=True, confirmed=True)
+        async with open_link(await bus.link_settings(Principal("hub", "main")), wait_s=10) as hub:
+            heard = asyncio.Queue[bytes]()
+            await hub.subscribe("devices/tv/status", lambda message: heard.put_nowait(message.payload))
+            assert await asyncio.wait_for(heard.get(), 10) == b"after"
+        assert other.connected
+
+
+async def test_an_address_whose_logins_are_refused_fills_neither_the_log_nor_the_hubs_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key = KeyPair.generate()
+    callout = Callout(NatsKeys(key).issuer, LoginCheck(HUB_ID, key.public, lambda _: False))
+    token = Bus("nats", "", key, None, "").token(DEVICE).get_secret_value()
+    for _ in range(300):
+        assert "error" in await asked(callout, "192.0.2.7", "\x1b[2J\n" + 1000 * "x", "bad")
+    assert len(caplog.records) <= 21
+    assert len(caplog.records[0].getMessage()) < 400
+    assert caplog.records[0].getMessage().isprintable()
+    assert "error" in await asked(callout, "192.0.2.7", "pc", token)
+    assert "jwt" in await asked(callout, "192.0.2.8", "pc", token)
+
+
+async def asked(callout: Callout, host: str, user: str, password: str) -> dict[str, Any]:
+    """Return what NATS is answered that asks about a login."""
+    server, who = (nkeys.from_seed(nkeys.encode_seed(bytes(32), kind)) for kind in SERVER_AND_USER)
+    nats = {
+        "server_id": {"id": server.public_key.decode()},
+        "user_nkey": who.public_key.decode(),
+        "client_info": {"host": host, "mqtt_id": user},
+        "connect_opts": {"user": user, "pass": password},
+    }
+
+    class Message:
+        data = b"." + base64.urlsafe_b64encode(json.dumps({"nats": nats}).encode()) + b"."
+        answer = b""
+
+        async def respond(self, data: bytes) -> None:
+            self.answer = data
+
+    message = Message()
+    await callout.answer(message)  # type: ignore[arg-type]
+    body = message.answer.split(b".")[1]
+    answer: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)))["nats"]
+    return answer
+
+
+SERVER_AND_USER = (nkeys.PREFIX_BYTE_SERVER, nkeys.PREFIX_BYTE_USER)
