@@ -74,13 +74,17 @@ def _values(query: str) -> Iterable[str]:
             yield word
 
 
-@lru_cache(maxsize=16_384)
-def naming_words(name: str) -> frozenset[str]:
-    """Return the words of a name as they are compared with a question's: in lower case and singular."""
-    return frozenset(
-        word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
-        for word in (*query_words(name), *name_words(name))
-    )
+def singular(word: str) -> str:
+    return word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
+
+
+def singular_words(text: str) -> frozenset[str]:
+    """Return the words of a question or name as they are compared: in lower case and singular."""
+    return frozenset(map(singular, (*query_words(text), *name_words(text))))
+
+
+naming_words: Final = lru_cache(maxsize=16_384)(singular_words)
+"""The same for names of the home, which are kept; what a person says is another text each time."""
 
 
 def trigrams(words: Iterable[str]) -> list[str]:

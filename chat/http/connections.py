@@ -27,6 +27,8 @@ MAX_HEAD: Final = 64 * 1024
 """Bytes of the line and headers of a request, and of what may follow its body."""
 
 _TOO_LONG: Final = f"Its address and headers may have {MAX_HEAD:,} bytes in all."
+_FEW: Final = 8
+"""Connections that ended and are not looked for."""
 MAX_HEADERS: Final = 100
 """Headers of a request; browsers and proxies send some twenty."""
 
@@ -194,6 +196,7 @@ class Acceptor:
         self._tls = tls
         self._bounds = bounds
         self._open: dict[socket.socket, DeadlineProtocol] = {}
+        self._looks_at = 0
 
     async def run(self, listener: socket.socket) -> None:
         """Accept connections on a socket that listens, until cancelled; those that are open stay."""
@@ -208,9 +211,11 @@ class Acceptor:
                 await asyncio.sleep(0)
 
     def _make_room(self) -> None:
-        if len(self._open) < self._bounds.most:
+        # Those that have ended hold 7 kB each: at most as many as are open, and a few.
+        if len(self._open) < self._looks_at:
             return
         self._open = {sock: each for sock, each in self._open.items() if sock.fileno() >= 0}
+        self._looks_at = min(self._bounds.most, 2 * len(self._open) + _FEW)
         while len(self._open) >= self._bounds.most:
             waiting = [sock for sock, each in self._open.items() if each.awaited is not None]
             some = waiting or list(self._open)

@@ -15,7 +15,7 @@ from agent_core.prompt import (
     system_sections,
 )
 from agent_core.provenance import EMPTY, Prompt, Text
-from agent_core.search.words import naming_words
+from agent_core.search.words import naming_words, singular_words
 from hub_agent import limits
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_registry.access.accounts import User
@@ -149,7 +149,7 @@ class Prompter:
         here = next((entry for entry in entries if entry.id == asked.device), None)
         more = list[Section]()
         if agent.allow != () and entries:
-            words = naming_words(" ".join(asked.said))
+            words = singular_words(" ".join(asked.said))
             entries.sort(
                 key=lambda entry: -len(words & naming_words(" ".join((*entry.names, *entry.places))))
             )

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol
 
 from agent_core.schemas.nearest import suggestion
-from agent_core.search.words import naming_words
+from agent_core.search.words import naming_words, singular_words
 from agent_core.sentences.matching import spoken
 from contracts.errors import InvalidMessage, NotFound
 from contracts.wire import Json
@@ -284,7 +284,7 @@ class EntityIndex:
             inside = self._inside(place)
             found = [each for each in found if inside(each)]
         if name is not None:
-            words = naming_words(name)
+            words = singular_words(name)
             named = {each.id for each in self._by_name.get(spoken(clean(name)), ())} | {
                 name.strip().casefold()
             }

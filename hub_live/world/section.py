@@ -7,7 +7,7 @@ from typing import Final
 
 from agent_core.prompt import estimate_tokens
 from agent_core.provenance import Prompt, render_name
-from agent_core.search.words import naming_words, query_terms
+from agent_core.search.words import query_terms, singular
 from agent_core.times import ago
 from contracts.wire import Json
 from hub_agent.prompt import Asked, PromptPart
@@ -78,8 +78,8 @@ def _ranked(everything: Sequence[Thing], said: Sequence[str]) -> tuple[list[Thin
     weights: dict[str, float] = {}
     for place, text in enumerate(reversed(said)):
         for term in query_terms(text):
-            for word in naming_words(term.word):
-                weights[word] = max(weights.get(word, 0), _EARLIER**place)
+            word = singular(term.word)
+            weights[word] = max(weights.get(word, 0), _EARLIER**place)
     wanted = frozenset(weights)
     scored, others = [], []
     for each in everything:

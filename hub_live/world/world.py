@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from agent_core.schemas.nearest import suggestion
-from agent_core.search.words import naming_words
+from agent_core.search.words import singular_words
 from agent_core.skills.skill import skill_method
 from contracts import topics
 from contracts.answers.live import ShownWorld
@@ -256,7 +256,7 @@ def _in_area(
 
 
 def _named(things: list[Thing], name: str, everything: list[Thing], entries: Iterable[Entry]) -> list[Thing]:
-    wanted, words = name.strip().casefold(), naming_words(name)
+    wanted, words = name.strip().casefold(), singular_words(name)
     devices = {
         entry.key for entry in entries if wanted in {entry.key, *(each.casefold() for each in entry.names)}
     }

@@ -1,6 +1,7 @@
 """Who comes and says nothing, or says it by the letter, keeps nobody else from the hub."""
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
@@ -14,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bus.ports import listen
-from chat.http.connections import MAX_HEAD, MAX_HEADERS, ConnectionBounds
+from chat.http.connections import MAX_HEAD, MAX_HEADERS, ConnectionBounds, DeadlineProtocol
 from chat.http.server import serve
 from identity.certificates import Authority, client_context
 
@@ -160,6 +161,17 @@ async def test_as_many_as_there_is_room_for_stay(tmp_path: Path) -> None:
         assert await _rest(clients[0][0]) == b""
         for _, writer in clients:
             writer.close()
+
+
+async def test_connections_that_ended_are_not_kept(tmp_path: Path) -> None:
+    async with serving(ConnectionBounds(), tmp_path, secure=False) as (port, _):
+        for _ in range(40):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert b"here" in await reader.read()
+            writer.close()
+        gc.collect()
+        assert sum(issubclass(type(each), DeadlineProtocol) for each in gc.get_objects()) <= 20
 
 
 async def test_a_connection_rests_between_requests_but_not_within_one(tmp_path: Path) -> None:

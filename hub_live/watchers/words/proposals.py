@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent_core.finder import SkillFinder
 from agent_core.search.targets import find_path
-from agent_core.search.words import naming_words
+from agent_core.search.words import singular_words
 from agent_core.sentences.index import SentenceCall
 from contracts.errors import CallError, GatewayError, InvalidMessage, NoModel, PredicateError
 from contracts.phrases import Phrase
@@ -90,7 +90,7 @@ class Proposals:
         self, sentence: str, naming: Naming, *, user: str, check: Check
     ) -> WatcherRequest | None:
         """Ask a model, and once more with what is wrong; None where it has no plan."""
-        words, world = naming_words(sentence), naming.world
+        words, world = singular_words(sentence), naming.world
         things = {
             each.id: each for each in (*world.device_states(user), *world.entities.list()) if each.topic
         }

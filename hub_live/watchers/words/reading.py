@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent_core.search.words import STOP_WORDS, naming_words
+from agent_core.search.words import STOP_WORDS, naming_words, singular_words
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.understanding import Meaning
 from contracts import topics
@@ -114,7 +114,7 @@ class Reading:
 
     def _thing(self, text: str, *, is_number: bool) -> Thing | None:
         """Find the value that is called so: of the right kind, and with the fewest other words."""
-        words = naming_words(text) - STOP_WORDS
+        words = singular_words(text) - STOP_WORDS
         world, found = self.naming.world, list[tuple[bool, int, str, Thing]]()
         for each in (*world.device_states(self.user), *world.entities.list()):
             names = each.words | self._other_words(each)

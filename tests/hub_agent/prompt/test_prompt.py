@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from agent_core.prompt import Household, estimate_tokens
+from agent_core.search.words import naming_words
 from contracts.devices.presence import State
 from contracts.errors import FileProblem
 from hub_agent.prompt.soul import MAX_SOUL, TEMPLATE, parse_soul
@@ -84,7 +85,10 @@ async def test_what_is_known_of_the_home_has_sections_of_its_own(tmp_path: Path)
             return "SystemSkill disk" in str((await shown(home))["changing"])
 
         await eventually(heard)
+        await shown(home, message="Is there a disk?")
+        known = naming_words.cache_info().currsize
         changing = (await shown(home, message="How full is the disk?"))["changing"]
+        assert naming_words.cache_info().currsize == known, "words of a question are no names to keep"
     assert [section["name"] for section in changing] == [
         "time",
         "devices",
