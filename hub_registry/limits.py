@@ -94,6 +94,8 @@ LEAD_SILENT_MS: Final = 3_000
 LEAD_BEAT_S: Final = 0.5
 """A leader says twice a second that it is there; one that is silent for three seconds is followed."""
 REPLICA_SEEN_S: Final = 1.0
+REPLICA_LISTED_DAYS: Final = 7
+"""How long one that is gone stays in the list."""
 DATABASE_STOPPED_MS: Final = 3_000
 """A process that is stopped while it writes keeps all others of its home from writing for this long."""
 DATABASE_LOOK_S: Final = 10.0

@@ -44,11 +44,21 @@ class Approvals:
         """
         before = {device: dict(there) for device, there in self._known.items()}
         changed: set[str] = set()
-        for row in await store.read(lambda session: session.exec(select(ApprovalRow)).all()):
+        rows = await store.read(lambda session: session.exec(select(ApprovalRow)).all())
+        ours = self._unwritten | self._in_writing
+        there = {(row.device_id, row.skill) for row in rows}
+        known_before = {(device, skill) for device, known in before.items() for skill in known}
+        for device, skill in known_before - there - ours:
+            # Another device has this name by now.
+            if self._known.get(device, {}).get(skill) is before[device][skill]:
+                del self._known[device][skill]
+                self._providers.get(skill, set()).discard(device)
+                changed.add(device)
+        for row in rows:
             try:
                 known = Known.model_validate(row.known)
                 was = before.get(row.device_id, {}).get(row.skill)
-                is_ours = (row.device_id, row.skill) in self._unwritten | self._in_writing
+                is_ours = (row.device_id, row.skill) in ours
                 if known == was or is_ours or self._known.get(row.device_id, {}).get(row.skill) is not was:
                     continue
                 self._lost.discard((row.device_id, row.skill))

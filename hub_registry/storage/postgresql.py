@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from threading import RLock
 from typing import Any, Final
@@ -36,6 +36,14 @@ _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 _BEGIN_WRITING: Final = (
     f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {{}}; SELECT pg_advisory_xact_lock({_WRITER})"
 )
+_END_STOPPED: Final = f"""
+    SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+    AND (classid::bigint << 32 | objid::bigint) = ({_WRITER})
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND wait_event = 'ClientRead' AND state_change < now() - interval '{{}} ms'
+"""  # noqa: S608  constants
+"""Ends the session of a process that was stopped within a batch, for which the server has no limit."""
 _USED: Final = "strawberry_used"
 
 
@@ -63,7 +71,11 @@ class PostgreSQL:
             # Each transaction begins by `_begin`, in one round trip.
             isolation_level="AUTOCOMMIT",
             json_deserializer=_read_json,
-            connect_args={"connect_timeout": limits.DATABASE_CONNECT_S, "application_name": "strawberry"},
+            connect_args={
+                "connect_timeout": limits.DATABASE_CONNECT_S,
+                "tcp_user_timeout": limits.DATABASE_SILENT_MS,
+                "application_name": "strawberry",
+            },
         )
         self.writing: Engine = self.engine.execution_options(**{WRITES: True})
         event.listen(self.engine, "begin", _begin)
@@ -183,16 +195,18 @@ class Candidacy:
             self._open()
 
     def _open(self) -> None:
-        session = self._connect()
-        session.exec_driver_sql(f"SET idle_session_timeout = {limits.LEAD_SILENT_MS}")
-        named = f"SELECT pg_try_advisory_lock({NAME_LOCK.format('%s::text')})"
-        if not session.exec_driver_sql(named, (self._name,)).scalar_one():
-            session.close()
-            raise ConfigError(
-                "another replica is named {name}",
-                name=self._name,
-                hint="Stop it, or give each replica a name of its own.",
-            )
+        with ExitStack() as stack:
+            session = self._connect()
+            stack.callback(session.close)
+            session.exec_driver_sql(f"SET idle_session_timeout = {limits.LEAD_SILENT_MS}")
+            named = f"SELECT pg_try_advisory_lock({NAME_LOCK.format('%s::text')})"
+            if not session.exec_driver_sql(named, (self._name,)).scalar_one():
+                raise ConfigError(
+                    "another replica is named {name}",
+                    name=self._name,
+                    hint="Stop it, or give each replica a name of its own.",
+                )
+            stack.pop_all()
         self._session = session
 
     def gain(self) -> bool:
@@ -206,7 +220,10 @@ class Candidacy:
             if self._session is None:
                 self._open()
             assert self._session is not None
-            return bool(self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one())
+            if not self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one():
+                return False
+            self._session.exec_driver_sql(_END_STOPPED.format(limits.DATABASE_STOPPED_MS))
+            return True
 
     def keep(self) -> None:
         """Say that the holder is there.

@@ -6,12 +6,14 @@ is refused in its own transaction, so that a leader that was stopped and goes on
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from typing import Final, NoReturn
 
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
-from sqlmodel import Session, col, func, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import Session, col, delete, func, select
 
 from chat.tasks import open_tasks
 from contracts.errors import ConfigError, StorageError, StrawberryError, Superseded
@@ -42,6 +44,7 @@ class Term:
     def __init__(self, store: Store, number: int) -> None:
         self.number = number
         self.lost = asyncio.Event()
+        self._kept = time.monotonic()
         self.store = store.fenced(self.check)
         self._store = store
         self._loop = asyncio.get_running_loop()
@@ -55,6 +58,19 @@ class Term:
         if session.exec(select(func.max(ReplicaRow.term))).one() != self.number:
             self._loop.call_soon_threadsafe(self.lost.set)
             raise Superseded(_SUPERSEDED)
+
+    def keep(self) -> None:
+        """Note that the session which has the lead was there a moment ago."""
+        self._kept = time.monotonic()
+
+    async def confirm_after_stop(self) -> None:
+        """Check that it is the latest one, where this process was stopped for so long that it may not be.
+
+        Raises:
+            Superseded: If it is not.
+        """
+        if self.lost.is_set() or time.monotonic() - self._kept > limits.LEAD_SILENT_MS / 1000:
+            await self.confirm()
 
     async def confirm(self) -> None:
         """Check that it is the latest one before something is done that cannot be taken back.
@@ -117,8 +133,8 @@ class Replica:
             try:
                 await self._store.write(self._see)
                 await also()
-            except StrawberryError as error:
-                _log.warning("the other replicas are looked for later: %s", error)
+            except (StrawberryError, SQLAlchemyError) as error:
+                _log.warning("the other replicas are looked for later: %.300s", error)
 
     async def keep(self) -> None:
         """Stay listed for a moment, though it does not try to lead any more."""
@@ -140,7 +156,7 @@ class Replica:
                 try:
                     gained = await asyncio.to_thread(session.gain)
                     term = Term(self._store, await self._store.write(self._raise)) if gained else None
-                except (ConfigError, DatabaseError, StorageError) as error:
+                except (ConfigError, SQLAlchemyError, StorageError) as error:
                     _log.warning("the lead cannot be asked for: %.300s", error)
                     term = None
                     await asyncio.to_thread(session.close)
@@ -164,6 +180,14 @@ class Replica:
         own = session.get_one(ReplicaRow, self._row.instance)
         own.term = session.exec(select(func.max(ReplicaRow.term))).one() + 1
         own.leads_since = now()
+        # Those that were removed, or have another name by now. The highest term is this one.
+        there = set(session.connection().exec_driver_sql(_THERE).scalars())
+        gone = col(ReplicaRow.instance).not_in({*there, own.instance})
+        session.exec(
+            delete(ReplicaRow).where(
+                gone, col(ReplicaRow.seen_at) < now() - timedelta(days=limits.REPLICA_LISTED_DAYS)
+            )
+        )
         return own.term
 
 
@@ -179,8 +203,9 @@ async def _hold(term: Term, leading: Leading, keep: Callable[[], None]) -> None:
             while True:
                 async with asyncio.timeout(limits.LEAD_SILENT_MS / 1000):
                     await asyncio.to_thread(keep)
+                term.keep()
                 await asyncio.sleep(limits.LEAD_BEAT_S)
-        except (DatabaseError, TimeoutError) as error:
+        except (SQLAlchemyError, TimeoutError) as error:
             _log.warning("the lead is lost: %.300s", error)
             term.lost.set()
 

@@ -98,6 +98,8 @@ class Routing:
                 return await self.runs(asking.user.id, str(given["turn"]))
             return await self._confirmed_at(request) if operation.resource.name == "calls" else None
         if not self.passes(operation):
+            if (term := self._replica.term) is not None:
+                await term.confirm_after_stop()
             return None
         until = time.monotonic() + limits.LEADER_WAIT_S
         while not is_passed_on and time.monotonic() < until:

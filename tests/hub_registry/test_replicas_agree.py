@@ -5,6 +5,8 @@ import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from contracts import topics
 from contracts.claims import Claims
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError, StorageError, Superseded, Unauthorized
+from hub_registry import limits
 from hub_registry.access.accounts import UserChange
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.bus.hub_presence import HubPresence
@@ -27,7 +30,8 @@ from hub_registry.devices.registrations import read_registration
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.news import _CHANNEL, _HUB
-from hub_registry.storage.replicas import Replica
+from hub_registry.storage.postgresql import _WRITER
+from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.replicas import replicas as listed
 from hub_registry.storage.store import opened
 from hub_registry.storage.tables import ApprovalRow, ReplicaRow, now
@@ -319,3 +323,73 @@ def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
     assert candidacy.gain()
     candidacy.close()
     database.close()
+
+
+def test_who_gains_the_lead_ends_the_session_of_one_that_was_stopped_within_a_batch(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = opened(url)
+    with psycopg.connect(url, autocommit=True) as stopped:
+        stopped.execute(f"SELECT pg_advisory_lock({_WRITER})")
+        candidacy = database.candidacy("west")
+        with monkeypatch.context() as patched:
+            patched.setattr(limits, "DATABASE_STOPPED_MS", 0)
+            assert candidacy.gain()
+        with database.writing.begin() as connection:
+            connection.exec_driver_sql("SELECT 1")
+        with pytest.raises(psycopg.OperationalError):
+            stopped.execute("SELECT 1").fetchone()
+    candidacy.close()
+    database.close()
+
+
+async def test_who_leads_forgets_replicas_that_are_long_gone(replicas: Replicas) -> None:
+    for name, days, term in (("old", 8, 7), ("new", 1, 6)):
+        seen = now() - timedelta(days=days)
+        row = ReplicaRow(instance=name, url="", version="", started_at=seen, seen_at=seen, term=term)
+        await replicas.one.store.write(partial(_add, row))
+    row = ReplicaRow(instance="west", url="", version="", started_at=now(), seen_at=now(), term=0)
+    west = Replica(replicas.one.store, row, on_bus=lambda: True)
+    leads = asyncio.Event()
+
+    @asynccontextmanager
+    async def leading(term: Term) -> AsyncIterator[None]:
+        leads.set()
+        yield
+
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(west.lead(leading))
+        await leads.wait()
+        running.cancel()
+    rows = await replicas.other.store.read(listed)
+    assert [(row.instance, row.term) for row, _ in rows] == [("west", 8), ("new", 6)]
+    await west.close()
+
+
+def _add(row: ReplicaRow, session: Session) -> None:
+    session.add(row)
+
+
+async def test_a_leader_that_was_stopped_looks_whether_it_still_leads(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    term = Term(replicas.one.store, 1)
+    row = ReplicaRow(instance="east", url="", version="", started_at=now(), seen_at=now(), term=2)
+    await replicas.one.store.write(partial(_add, row))
+    await term.confirm_after_stop()  # within the time in which nobody else can lead
+    monkeypatch.setattr(limits, "LEAD_SILENT_MS", 0)
+    with pytest.raises(Superseded):
+        await term.confirm_after_stop()
+
+
+async def test_what_was_approved_of_a_device_that_is_gone_does_not_count_for_its_namesake(
+    replicas: Replicas,
+) -> None:
+    one, other = replicas.one, replicas.other
+    one.directory.approvals.prefer("MediaSkill", ["radio"])
+    await one.devices.add("Radio", owner="admin")
+    await one.directory.approvals.flush(one.store)
+    assert await other.directory.approvals.load(other.store) in ({"radio"}, set())
+    with psycopg.connect(replicas.url, autocommit=True) as connection:
+        connection.execute("DELETE FROM approval")
+    assert await other.directory.approvals.load(other.store) == {"radio"}
