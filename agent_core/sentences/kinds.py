@@ -66,6 +66,8 @@ _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (LATER, "timer"): ("call_later {minutes} {call} {arguments} {text}",),
     ("HassCancelTimer", "timer"): ("cancel_timer {text?}",),
     ("HassCancelAllTimers", "timer"): ("cancel_all_timers",),
+    ("HassPauseTimer", "timer"): ("pause_timer {text?}",),
+    ("HassUnpauseTimer", "timer"): ("resume_timer {text?}",),
     ("HassIncreaseTimer", "timer"): ("add_to_timer {minutes} {text?}",),
     ("HassDecreaseTimer", "timer"): ("add_to_timer {minutes} {text?}",),
     ("HassTimerStatus", "timer"): ("timer_status {text?}",),

@@ -77,7 +77,7 @@ class PresenceData(EventData):
 
 
 class TimerData(EventData):
-    """A timer was set or removed, or has ended.
+    """A timer was set, paused or removed, or has ended.
 
     Attributes:
         missed: Of one that has ended, whether the hub was stopped at that time.
@@ -85,7 +85,7 @@ class TimerData(EventData):
 
     KIND = "timer"
 
-    event: OrAbsent[Literal["set", "removed", "ended"]] = None
+    event: OrAbsent[Literal["set", "paused", "removed", "ended"]] = None
     timer: OrAbsent[str] = None
     due: OrAbsent[Timestamp] = None
     missed: OrAbsent[bool] = None

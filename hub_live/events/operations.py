@@ -30,7 +30,7 @@ async def follow(
 ) -> AsyncIterator[Event[Json] | None]:
     """Follow what happens.
 
-    A `timer` has ended where its `data.event` is `ended`, else it was `set` or `removed`.
+    A `timer` has ended where its `data.event` is `ended`, else it was `set`, `paused` or `removed`.
 
     Args:
         kind: Only `watcher`, `capture`, `presence`, `notification`, `timer` or `node`.

@@ -43,7 +43,8 @@ class TimeLeft(TypedDict):
 
 
 def _left(timer: TimerSummary) -> TimeLeft:
-    left = max(0, round((timer.due - now()).total_seconds()))
+    left_s = timer.left_s if timer.left_s is not None else (timer.due - now()).total_seconds()
+    left = max(0, round(left_s))
     return {"id": timer.id, "text": timer.text, "due": rfc3339(timer.due), "left": left}
 
 
@@ -70,6 +71,8 @@ class WatcherSkill(HubSkill):
             "cancel_timer": "Timer löschen",
             "cancel_all_timers": "Alle Timer löschen",
             "add_to_timer": "Timer verlängern",
+            "pause_timer": "Timer anhalten",
+            "resume_timer": "Timer fortsetzen",
             "timer_status": "Wie lange noch?",
             "remind_at": "Erinnern um",
             "day": "Tag",
@@ -288,6 +291,34 @@ class WatcherSkill(HubSkill):
         return _left(moved)
 
     @skill_method(
+        responses={
+            "en": "{result.text} is paused, with {result.left} left.",
+            "de": "{result.text} ist angehalten, noch {result.left}.",
+        }
+    )
+    async def pause_timer(self, timer: str = UNNAMED) -> TimeLeft:
+        """Pause a timer until resume_timer.
+
+        Args:
+            timer: Its text or its id.
+        """
+        return _left(await self._timers.pause(self.asking.bearer(CHANGE).user, timer))
+
+    @skill_method(
+        responses={
+            "en": "{result.text} goes on, with {result.left} left.",
+            "de": "{result.text} läuft weiter, noch {result.left}.",
+        }
+    )
+    async def resume_timer(self, timer: str = UNNAMED) -> TimeLeft:
+        """Let a paused timer go on.
+
+        Args:
+            timer: Its text or its id.
+        """
+        return _left(await self._timers.resume(self.asking.bearer(CHANGE).user, timer))
+
+    @skill_method(
         idempotent=True,
         responses={"en": "Cancelled timers: {result}.", "de": "Gelöschte Timer: {result}."},
     )
@@ -298,8 +329,8 @@ class WatcherSkill(HubSkill):
     @skill_method(
         read_only=True,
         responses={
-            "en": "[{result.running}.]{result.is_empty:No timer is running.|}",
-            "de": "[{result.running}.]{result.is_empty:Es läuft kein Timer.|}",
+            "en": "[{result.running}.][ Paused: {result.paused}.]{result.is_empty:No timer is running.|}",
+            "de": "[{result.running}.][ Angehalten: {result.paused}.]{result.is_empty:Es läuft kein Timer.|}",
         },
     )
     async def timer_status(self, timer: str = "") -> dict[str, Any]:
@@ -310,8 +341,10 @@ class WatcherSkill(HubSkill):
         """
         own = self._timers.running(self.asking.bearer(LOOK).user)
         shown = [each for each in own if not timer or each.text.casefold() == timer.casefold()]
-        running = [f"{each.text}: {duration_text(_left(each)['left'])}" for each in shown]
-        return {"running": running, "is_empty": not running}
+        left = [(each, f"{each.text}: {duration_text(_left(each)['left'])}") for each in shown]
+        running = [text for each, text in left if each.left_s is None]
+        paused = [text for each, text in left if each.left_s is not None]
+        return {"running": running, "paused": paused, "is_empty": not shown}
 
     @skill_method(
         sentences={

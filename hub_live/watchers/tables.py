@@ -108,6 +108,7 @@ class TimerRow(Table, table=True):
         missed: ``run``: one that ended while the hub was stopped ends when the hub starts. ``tell``: it is
             only reported as missed.
         call: What it calls at its end; see `timers.LaterCall`.
+        left_s: Seconds left of one that is paused.
     """
 
     __tablename__ = "timer"
@@ -120,3 +121,4 @@ class TimerRow(Table, table=True):
     schedule: str | None = None
     missed: str = "run"
     call: dict[str, Json] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    left_s: float | None = None

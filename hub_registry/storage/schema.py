@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine
 
-HEAD: Final = "0013"
+HEAD: Final = "0014"
 """The revision of the tables, in the table of Alembic, which migrates them from the first release on."""
 VERSION_TABLE: Final = "alembic_version"
 

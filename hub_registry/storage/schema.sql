@@ -267,7 +267,8 @@ CREATE TABLE timer (
     due VARCHAR(24) NOT NULL,
     schedule VARCHAR,
     missed VARCHAR NOT NULL,
-    call JSON
+    call JSON,
+    left_s FLOAT
 );
 
 CREATE TABLE conversation (

@@ -404,7 +404,7 @@ class _Board:
 
     async def _read_timers(self) -> None:
         timers = await view.api(list_timers)
-        self._left: list[tuple[Words, datetime]] = []
+        self._left: list[tuple[Words, TimerSummary]] = []
         self._now.clear()
         self._now.set_visibility(bool(timers))
         if not timers:
@@ -412,12 +412,12 @@ class _Board:
         with self._now, card(text("Timers"), icon="timer"):
             for timer in timers[:10]:
                 with row(wrap=False):
-                    cut("span", timer.text)
+                    is_paused = timer.left_s is not None
+                    cut("span", f"{timer.text} ({text('paused')})" if is_paused else timer.text)
                     ui.element("div").classes("sb-grow")
-                    due = timer.due
                     left = Words("span", "", "sb-strong sb-count")
-                    left.props["title"] = view.at(due)
-                    self._left.append((left, due))
+                    left.props["title"] = text("paused") if is_paused else view.at(timer.due)
+                    self._left.append((left, timer))
                     view.button(
                         "",
                         partial(self._cancel, timer),
@@ -428,8 +428,11 @@ class _Board:
         self._count_down()
 
     def _count_down(self) -> None:
-        for words, due in self._left:
-            seconds = max(0, round((due - datetime.now(UTC)).total_seconds()))
+        for words, timer in self._left:
+            left_s = (
+                timer.left_s if timer.left_s is not None else (timer.due - datetime.now(UTC)).total_seconds()
+            )
+            seconds = max(0, round(left_s))
             clock = f"{seconds // 60}:{seconds % 60:02d}"
             words.set(clock if seconds < 3_600 else lasting(seconds))
 

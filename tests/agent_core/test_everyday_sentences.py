@@ -76,6 +76,26 @@ async def test_a_room_chooses_among_lamps_and_all_of_them_is_a_question(home: Ho
     assert isinstance(await home.hears("turn off all the lights"), SentenceChoice)
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "wanted"),
+    [
+        ("en", "mute", "mute"),
+        ("en", "turn the sound back on", "unmute"),
+        ("de", "stumm", "mute"),
+        ("de", "mach bitte den Ton aus", "mute"),
+        ("en", "mute the lamp", None),
+        ("de", "der gute Ton", None),
+    ],
+)
+async def test_the_player_of_the_current_device_is_muted(
+    home: Home, language: str, text: str, wanted: str | None
+) -> None:
+    for device in ("pc", "pi"):
+        home.put(device, "MediaSkill", "play", "pause", "mute", "unmute")
+    called = await home.called(text, language=language, on="pi")
+    assert called == (wanted and f"pi.MediaSkill.{wanted}")
+
+
 async def test_the_answer_is_in_the_language_that_was_spoken(home: Home) -> None:
     found = await home.hears("allume la lampe", language="fr")
     assert isinstance(found, SentenceCall)

@@ -47,7 +47,11 @@ _WITHOUT_SUN: Final = timedelta(days=1)
 
 
 class TimerSummary(Part):
-    """A timer as people and programs read it."""
+    """A timer as people and programs read it.
+
+    Attributes:
+        left_s: Seconds left of one that is paused, whose `due` does not count; None while it runs.
+    """
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -57,6 +61,7 @@ class TimerSummary(Part):
     schedule: str | None
     missed: str
     call: str | None = None
+    left_s: float | None = None
 
     @field_validator("call", mode="before")
     @classmethod
@@ -216,7 +221,7 @@ class Timers:
         """Let a timer end later, or earlier where it is negative.
 
         Raises:
-            NotFound: As of `remove`.
+            NotFound: As of `remove`, or if it has ended meanwhile.
             InvalidMessage: If that moment has passed, or the timer comes by a schedule.
         """
         row = self._named(user, which)
@@ -224,23 +229,62 @@ class Timers:
             raise InvalidMessage(
                 "{text!r} comes by a schedule", text=row.text, hint="Cancel it and make another one."
             )
-        due = row.due + by
-        if due <= now():
+        left_s = None if row.left_s is None else row.left_s + by.total_seconds()
+        due = row.due + by if left_s is None else row.due
+        if due <= now() if left_s is None else left_s <= 0:
             raise InvalidMessage("the timer {text!r} has less time left than that", text=row.text)
-        await self.store.write(lambda session: session.exec(_change(row.id, due=due)))
-        row.due = due
-        self._changed.set()
-        await self.events.publish(user.id, _happened(row, "set"))
+        return await self._move(row, due=due, left_s=left_s)
+
+    async def pause(self, user: User, which: str) -> TimerSummary:
+        """Stop a timer until it is resumed.
+
+        Raises:
+            NotFound: As of `move`; of reminders there is none to pause.
+        """
+        row = self._named(user, which, paused=False)
+        return await self._move(row, due=row.due, left_s=(row.due - now()).total_seconds())
+
+    async def resume(self, user: User, which: str) -> TimerSummary:
+        """Let a paused timer run on.
+
+        Raises:
+            NotFound: As of `move`.
+        """
+        row = self._named(user, which, paused=True)
+        return await self._move(row, due=now() + timedelta(seconds=row.left_s or 0), left_s=None)
+
+    async def _move(self, row: TimerRow, *, due: datetime, left_s: float | None) -> TimerSummary:
+        """Change when a timer ends, in memory first: so it does not end while that is stored."""
+        ended = NotFound("the timer {text!r} has ended", text=row.text)
+        before = row.due, row.left_s
+        if row.left_s is None and row.due <= now():
+            raise ended
+        row.due, row.left_s = due, left_s
+        moved = update(TimerRow).where(col(TimerRow.id) == row.id).values(due=due, left_s=left_s)
+        try:
+            await self.store.write(lambda session: session.exec(moved))
+        except StorageError:
+            row.due, row.left_s = before
+            raise
+        finally:
+            self._changed.set()
+        if row.id not in self._rows:
+            raise ended
+        await self.events.publish(row.owner, _happened(row, "set" if left_s is None else "paused"))
         return TimerSummary.model_validate(row)
 
-    def _named(self, user: User, which: str) -> TimerRow:
+    def _named(self, user: User, which: str, *, paused: bool | None = None) -> TimerRow:
+        """Return the timer that is meant; with `paused`, of those alone that are paused or run."""
         own = [row for row in self._rows.values() if row.owner == user.id]
-        found = [row for row in own if row.id == which] or [
-            row for row in own if row.text.casefold() == which.casefold()
+        meant = own
+        if paused is not None:
+            meant = [row for row in own if _is_timer(row) and (row.left_s is not None) == paused]
+        found = [row for row in meant if row.id == which] or [
+            row for row in meant if row.text.casefold() == which.casefold()
         ]
         if not found and which == UNNAMED:
             # "The timer" is the only one that runs, whatever it is called.
-            found = [row for row in own if _is_timer(row)]
+            found = [row for row in meant if _is_timer(row)]
         if len(found) != 1:
             there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
             raise NotFound(
@@ -267,17 +311,22 @@ class Timers:
         while True:
             self._changed.clear()
             present = time.time()
-            for row in [row for row in self._rows.values() if row.due.timestamp() <= present]:
-                if row.id not in self._rows:
-                    continue  # It was removed while another one ended.
+            for row in list(self._rows.values()):
+                if not self._is_due(row, present):
+                    continue  # Perhaps it was removed or moved while another one ended.
                 try:
                     await self._end(row, late=present - row.due.timestamp() > limits.LATE_S)
                 except StorageError as error:
                     _log.error("the timer %s: %s", row.id, error)
                     await asyncio.sleep(limits.STORE_AGAIN_S)
-            first = min((row.due.timestamp() for row in self._rows.values()), default=math.inf)
+            first = min(
+                (row.due.timestamp() for row in self._rows.values() if row.left_s is None), default=math.inf
+            )
             wait_s = min(max(0.05, first - time.time()), limits.LONGEST_SLEEP_S)
             await happens(self._changed, within_s=wait_s)
+
+    def _is_due(self, row: TimerRow, present: float) -> bool:
+        return row.id in self._rows and row.left_s is None and row.due.timestamp() <= present
 
     @staticmethod
     def _checked(row: TimerRow) -> TimerRow:
@@ -361,7 +410,7 @@ def _is_timer(each: TimerRow | TimerSummary) -> bool:
     return each.schedule is None and (each.missed == "run" or each.call is not None)
 
 
-def _happened(row: TimerRow, event: Literal["set", "removed"]) -> TimerData:
+def _happened(row: TimerRow, event: Literal["set", "removed", "paused"]) -> TimerData:
     return TimerData(subject=row.text, event=event, timer=row.id, due=row.due)
 
 

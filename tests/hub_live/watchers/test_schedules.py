@@ -12,7 +12,7 @@ from sqlmodel import Session, select
 
 from agent_core.prompt import Household
 from agent_core.skills.skill import Skill, skill_method
-from contracts.errors import InvalidMessage, StorageError
+from contracts.errors import InvalidMessage, NotFound, StorageError
 from hub_live import limits
 from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.schedule import Schedule
@@ -183,6 +183,43 @@ async def test_a_timer_that_is_removed_as_it_ends_calls_nothing(
     monkeypatch.setattr(timers.events, "publish_all", removed_meanwhile)
     await timers._begin(timers._rows[made[1]["id"]])
     assert (timers.of(admin), lamp.level) == ([], 0)
+
+
+async def test_a_paused_timer_ends_only_once_it_goes_on(home: Home) -> None:
+    timers, admin = home.hub.live.timers, home.hub.registry.admin
+    soon = partial(timers.add, admin, schedule=None, missed="run")
+    tea = await soon("tea", due=now() + timedelta(seconds=60))
+    assert (await timers.pause(admin, "tea")).left_s == pytest.approx(60, abs=30)
+    timers._rows[tea.id].due = now()
+    await soon("egg", due=now() + timedelta(seconds=0.1))
+    await eventually(lambda: notified(home))
+    assert [each["text"] for each in await notified(home)] == ["egg"]
+    timers._rows[tea.id].left_s = 0.1
+    await timers.resume(admin, "Timer")
+    await eventually(lambda: _no_rows(home))
+    assert [each["text"] for each in await notified(home)] == ["egg", "tea"]
+
+
+async def test_a_timer_that_rings_cannot_be_prolonged(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    lamp, timers, admin = LampSkill(), home.hub.live.timers, home.hub.registry.admin
+    await home.device("PC", lamp)
+    publish_all, refused = timers.events.publish_all, list[str]()
+
+    async def moved_meanwhile(*given: Any, **more: Any) -> None:
+        monkeypatch.undo()
+        with pytest.raises(NotFound) as error:
+            await timers.move(admin, "lamp", timedelta(minutes=5))
+        refused.append(error.value.message)
+        await publish_all(*given, **more)
+
+    async with home.client() as client:
+        turn_on = {"call": "devices.pc.LampSkill.turn_on", "arguments": {"level": 30}}
+        made = await post(client, call("hub", "WatcherSkill.call_later", minutes=60, text="lamp", **turn_on))
+    monkeypatch.setattr(timers.events, "publish_all", moved_meanwhile)
+    timers._rows[made[1]["id"]].due = now()
+    timers._changed.set()
+    await eventually(lambda: _no_rows(home))
+    assert (refused, lamp.level) == (["the timer 'lamp' has ended"], 30)
 
 
 class WifiSkill(Skill):
