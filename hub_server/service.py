@@ -272,6 +272,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             pages=pages,
             system=system,
             mcp=mcp,
+            nodes=bus.nodes,
             metrics=MetricsRoute(
                 metrics,
                 registry,

@@ -6,11 +6,10 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Any
 
 import nkeys
 from nats.aio.msg import Msg
-from pydantic import BaseModel, Field, ValidationError
 
 from broker import limits
 from broker.logins import LoginCheck
@@ -28,27 +27,6 @@ _log = logging.getLogger(__name__)
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 """Where a server asks, in the account of the hub."""
-
-
-class _Options(BaseModel):
-    user: str | None = None
-    password: Annotated[str | None, Field(alias="pass")] = None
-
-
-class _Client(BaseModel):
-    host: str = ""
-    mqtt_id: str | None = None
-
-
-class _Server(BaseModel):
-    id: str
-
-
-class _Request(BaseModel):
-    server_id: _Server
-    user_nkey: str
-    client_info: _Client = _Client()
-    connect_opts: _Options = _Options()
 
 
 class Callout:
@@ -74,34 +52,35 @@ class Callout:
     async def answer(self, message: Msg) -> None:
         """Answer one request; it is a JWT of the server, and so is the answer."""
         try:
-            request = _Request.model_validate(_claims(message.data)["nats"])
-        except (ValueError, LookupError, TypeError, ValidationError):
+            request = _claims(message.data)["nats"]
+            answer = await self._answer(request, request["client_info"], request["connect_opts"])
+        except (ValueError, LookupError, TypeError):
             _log.warning("a request of NATS to log in cannot be read")
             return
-        await message.respond((await self._answer(request)).encode())
+        await message.respond(answer.encode())
 
-    async def _answer(self, request: _Request) -> str:
-        options, client_id, host = request.connect_opts, request.client_info.mqtt_id, request.client_info.host
+    async def _answer(self, request: dict[str, Any], client: dict[str, Any], options: dict[str, Any]) -> str:
+        name, client_id, host = options.get("user"), client.get("mqtt_id"), client.get("host", "")
         source = source_of_host(host)
         result: dict[str, Any]
         try:
             # Programs on this machine share one address, the hub among them.
             if self._refusals.is_empty(source) and not is_loopback(host):
                 raise TooManyRequests("too many logins of its address were refused")
-            claims = self._check.admit(username=options.user, client_id=client_id, password=options.password)
+            claims = self._check.admit(username=name, client_id=client_id, password=options.get("pass"))
             if self._read_revoked is not None and await self._read_revoked(claims.jti):
                 raise Unauthorized("the token has been revoked")
-            result = {"jwt": self._user(request.user_nkey, claims)}
+            result = {"jwt": self._user(request["user_nkey"], claims)}
         except StrawberryError as error:
             self._refusals.take(source)
             if self._complaints.take(source):
                 told = "NATS: refused the login of %.100r as %.100r from %.100s: %s"
-                _log.warning(told, client_id, options.user, source, error.message)
+                _log.warning(told, client_id, name, source, error.message)
             result = {"error": error.message if isinstance(error, Unauthorized) else "refused"}
         return self._signed(
             {
-                "sub": request.user_nkey,
-                "aud": request.server_id.id,
+                "sub": request["user_nkey"],
+                "aud": request["server_id"]["id"],
                 "nats": {"type": "authorization_response", "version": 2, **result},
             }
         )

@@ -104,7 +104,9 @@ def _entries(config: NatsConfig) -> Iterator[tuple[str, Any]]:
             },
             ACCOUNT_OF_HUB: {
                 "users": [{"nkey": keys.hub}],
-                "imports": [{"service": {"account": ACCOUNT, "subject": _STREAMS}, "to": f"{API}.*.*"}],
+                "imports": [
+                    {"service": {"account": ACCOUNT, "subject": _STREAMS}, "to": f"{API}.STREAM.*.*"}
+                ],
             },
             _SYSTEM: {"users": [{"nkey": keys.system, "permissions": _ENDS_CONNECTIONS}]},
         },

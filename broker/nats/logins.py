@@ -4,10 +4,11 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import nats
 from nats.aio.client import Client
@@ -19,6 +20,8 @@ from broker.nats.callout import SUBJECT, Callout, login_name
 from broker.nats.keys import ACCOUNT, NatsKeys
 from broker.nats.streams import keep_bounded
 from contracts.access import Principal
+from contracts.addresses import host_of
+from contracts.answers.system import ClusterMember
 from contracts.claims import Claims, PrincipalKind
 from contracts.devices.presence import Revocation
 from contracts.errors import Disconnected, LinkError
@@ -57,25 +60,19 @@ class NatsAccess:
     ca: str | None = None
 
 
-class _Connection(NamedTuple):
-    server: str
-    number: int
-    name: str
-
-
 class NatsLogins:
-    """Decides who may log in on a NATS cluster; a `broker.logins.BrokerLogins`. Made by `open_nats`."""
+    """Decides who may log in on a NATS cluster; a `broker.logins.BrokerLogins`. Made by `open_nats`.
+
+    Attributes:
+        servers: The connection in the system account.
+    """
 
     answer_s: Final = limits.NATS_LOGIN_S
 
     def __init__(self, access: NatsAccess) -> None:
         self._access = access
         self._told: dict[tuple[PrincipalKind, str], str] = {}
-        self._servers: Client | None = None
-
-    def use(self, servers: Client) -> None:
-        """Go by this connection, in the system account."""
-        self._servers = servers
+        self.servers: Client | None = None
 
     def is_revoked(self, claims: Claims) -> bool:
         """Return whether a token counts no longer, or its principal has another one."""
@@ -127,6 +124,15 @@ class NatsLogins:
         ours = tuple(f"{kind}/" for kind in (*_ONE_TOKEN, "user"))
         await self._end_where(lambda name: name.startswith(ours) and name not in good)
 
+    async def nodes(self) -> list[ClusterMember]:
+        """List the nodes that the settings name, and whether the others know each."""
+        clients: dict[str, int] = {}
+        with suppress(Disconnected):
+            async with aclosing(self._answers("STATSZ", {})) as answers:
+                async for each in answers:
+                    clients[each["server"]["id"]] = each["statsz"]["connections"]
+        return await asyncio.gather(*(_node(url, clients) for url in self._access.urls))
+
     async def _end(self, principal: Principal, is_over: Callable[[str], bool]) -> None:
         # A device has one connection, by its id; of others several programs may have one each.
         options = {"mqtt_client": principal.id} if principal.kind == "device" else {}
@@ -135,10 +141,16 @@ class NatsLogins:
 
     async def _end_where(self, is_over: Callable[[str], bool], options: dict[str, Any] | None = None) -> None:
         """End connections on all nodes by their names, those of each node as soon as it has listed them."""
+        asked = {"auth": True, "acc": ACCOUNT, "limit": limits.NATS_CONNECTIONS, **(options or {})}
+        async with aclosing(self._answers("CONNZ", asked)) as answers:
+            async for answer in answers:
+                for each in answer["data"].get("connections") or ():
+                    if is_over(name := each.get("authorized_user", "")):
+                        await self._kick(answer["server"]["id"], each["cid"], name)
+
+    async def _answers(self, what: str, asked: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Ask all nodes, and yield the answer of each as it comes."""
         servers = self._connected()
-        asked = json.dumps(
-            {"auth": True, "acc": ACCOUNT, "limit": limits.NATS_CONNECTIONS, **(options or {})}
-        )
         inbox, replies = servers.new_inbox(), asyncio.Queue[bytes]()
 
         async def take(message: Any) -> None:
@@ -149,34 +161,52 @@ class NatsLogins:
             first = json.loads((await servers.request(f"{_PING}.STATSZ", timeout=limits.NATS_ANSWER_S)).data)
             listening = await servers.subscribe(inbox, cb=take)
             try:
-                await servers.publish(f"{_PING}.CONNZ", asked.encode(), reply=inbox)
+                await servers.publish(f"{_PING}.{what}", json.dumps(asked).encode(), reply=inbox)
                 for _ in range(first["statsz"].get("active_servers", 1)):
                     async with asyncio.timeout_at(until):
                         answer = json.loads(await replies.get())
-                    for each in answer["data"].get("connections") or ():
-                        if is_over(name := each.get("authorized_user", "")):
-                            await self._kick(_Connection(answer["server"]["id"], each["cid"], name))
+                    yield answer
             finally:
                 await listening.unsubscribe()
         except TimeoutError:
             # It is asked again. One that is just lost is not counted for long.
-            raise Disconnected("not every NATS server has listed its connections") from None
+            raise Disconnected("not every NATS server has answered") from None
         except (NatsError, ValueError, LookupError) as error:
-            raise Disconnected(f"NATS does not list its connections: {error}") from None
+            raise Disconnected(f"NATS does not answer the hub: {error}") from None
 
-    async def _kick(self, connection: _Connection) -> None:
-        subject = f"$SYS.REQ.SERVER.{connection.server}.KICK"
+    async def _kick(self, server: str, connection: int, name: str) -> None:
+        asked = json.dumps({"cid": connection}).encode()
         try:
             await self._connected().request(
-                subject, json.dumps({"cid": connection.number}).encode(), timeout=limits.NATS_ANSWER_S
+                f"$SYS.REQ.SERVER.{server}.KICK", asked, timeout=limits.NATS_ANSWER_S
             )
         except NatsError as error:
-            raise LinkError(f"NATS does not end the connection of {connection.name}: {error}") from None
+            raise LinkError(f"NATS does not end the connection of {name}: {error}") from None
 
     def _connected(self) -> Client:
-        if self._servers is None or not self._servers.is_connected:
+        if self.servers is None or not self.servers.is_connected:
             raise Disconnected("no NATS server can be reached", hint="Check the addresses, and that it runs.")
-        return self._servers
+        return self.servers
+
+
+async def _node(url: str, clients: dict[str, int]) -> ClusterMember:
+    """Read how the node introduces itself, which it does before a login."""
+    info: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        async with asyncio.timeout(limits.NATS_ANSWER_S):
+            reader, writer = await asyncio.open_connection(host_of(url), urlsplit(url).port or 4222)
+            info = json.loads((await reader.readline()).removeprefix(b"INFO "))
+            writer.close()
+    found = clients.get(info.get("server_id", ""))
+    return ClusterMember(
+        kind="node",
+        name=info.get("server_name", ""),
+        state="serves" if info else "gone",
+        bus=found is not None,
+        clients=found,
+        url=url,
+        version=info.get("version", ""),
+    )
 
 
 @asynccontextmanager
@@ -193,7 +223,7 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
-            logins.use(await _connect(stack, access, keys.system.seed.decode()))
+            logins.servers = await _connect(stack, access, keys.system.seed.decode())
             asked = await _connect(stack, access, keys.hub.seed.decode())
             # One of the replicas of this hub answers each.
             await asked.subscribe(SUBJECT, queue=access.hub_id, cb=callout.answer)

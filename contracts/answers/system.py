@@ -125,25 +125,28 @@ class ShownPrompt(Part):
     problems: list[str]
 
 
-class ReplicaState(Part):
-    """A hub that serves this home beside others.
+class ClusterMember(Part):
+    """A hub that serves this home beside others, or a node of its bus.
 
     Attributes:
-        term: Of its latest lead, 0 before the first.
+        term: Of the latest lead of a replica, 0 before the first.
         leads_since: None where another one leads.
-        seen_s: Seconds since it last said that it is there.
-        bus: Whether it was connected to the broker then.
+        seen_s: Seconds since a replica last said that it is there.
+        bus: Whether a replica was connected to the broker then, or a node is one with the others.
+        clients: Connections to a node.
     """
 
+    kind: Literal["replica", "node"]
     name: str
     state: Literal["leads", "serves", "gone"]
-    term: int
-    leads_since: Timestamp | None
-    seen_s: float
     bus: bool
-    started_at: Timestamp
     url: str
     version: str
+    term: int | None = None
+    leads_since: Timestamp | None = None
+    seen_s: float | None = None
+    started_at: Timestamp | None = None
+    clients: int | None = None
 
 
 class McpServerState(Part):

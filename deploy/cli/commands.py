@@ -69,7 +69,10 @@ GROUPS: Final = {
         "backup": ("data.backup:register_backup", "write all data of this home into one encrypted file"),
         "restore": ("data.backup:register_restore", "restore a backup while no hub runs here"),
         "database": ("data.database:register_database", "copy the hub's database to PostgreSQL, or back"),
-        "cluster": ("data.cluster:register_cluster", "list the replicas of the hub, and which one leads"),
+        "cluster": (
+            "data.cluster:register_cluster",
+            "list the replicas of the hub, which one leads, and NATS's nodes",
+        ),
         "render": ("render:register_render", "print manifests for Kubernetes, or a configuration of EMQX"),
         "purge": ("home:register_purge", "remove everything that Strawberry published from the brokers"),
         "completion": (

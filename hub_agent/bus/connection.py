@@ -1,18 +1,18 @@
 """The hub's connection to the bus: link, registry service and caller."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.embedded.logins import EmbeddedLogins
 from broker.logins import BrokerLogins
 from bus.link import Link, open_link
 from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks, supervise
-from contracts.answers.system import LinkHealth
+from contracts.answers.system import ClusterMember, LinkHealth
 from contracts.claims import PrincipalKind
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
@@ -23,12 +23,18 @@ from hub_registry.devices.presence import PresenceChange
 from hub_registry.registry import Registry
 from identity.envelope import Seal
 
+if TYPE_CHECKING:
+    from broker.nats.logins import NatsLogins
+
 _log = logging.getLogger(__name__)
 
 CONNECT_S: Final = 2.0
 """How long the start waits for a broker; one that is there takes milliseconds."""
 
 _VERSIONS: Final = {4: "3.1.1", 5: "5"}
+
+
+ListNodes = Callable[[], Awaitable[list[ClusterMember]]]
 
 
 class BusHealth(LinkHealth):
@@ -45,6 +51,7 @@ class Bus:
         seal: Signs what the hub publishes.
         caller: Calls the skills of devices.
         service: The registry on the bus.
+        nodes: Lists those of a NATS; None for another kind.
     """
 
     settings: BusSettings
@@ -52,6 +59,7 @@ class Bus:
     seal: Seal
     caller: Caller
     service: RegistryService
+    nodes: ListNodes | None
 
     def health(self) -> BusHealth:
         return BusHealth(kind=self.settings.kind, **vars(link_health(self.link)))
@@ -86,9 +94,11 @@ async def open_bus(
     )
     async with AsyncExitStack() as stack:
         logins: BrokerLogins | None = None
+        nodes: ListNodes | None = None
         if settings.bus.kind == "nats":
             # Before the hub logs in: it lets itself in.
-            logins = await stack.enter_async_context(open_nats_logins(settings.bus, registry))
+            logins = nats = await stack.enter_async_context(open_nats_logins(settings.bus, registry))
+            nodes = nats.nodes
         link = await stack.enter_async_context(
             open_link(link_settings(settings, registry), will=presence.will, wait_s=CONNECT_S)
         )
@@ -107,7 +117,7 @@ async def open_bus(
         tasks = await stack.enter_async_context(open_tasks())
         tasks.create_task(service.run(), name="registry")
         supervise(tasks, trail.run, name="audit")
-        yield Bus(settings.bus, link, seal, caller, service)
+        yield Bus(settings.bus, link, seal, caller, service, nodes)
 
 
 async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> BrokerLogins | None:
@@ -126,7 +136,7 @@ async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> Brok
 
 
 @asynccontextmanager
-async def open_nats_logins(bus: BusSettings, registry: Registry) -> AsyncIterator[BrokerLogins]:
+async def open_nats_logins(bus: BusSettings, registry: Registry) -> AsyncIterator["NatsLogins"]:
     """Answer who may log in on a NATS while the context is open."""
     # Here: a home without NATS does not load it.
     from broker.nats.logins import NatsAccess, open_nats

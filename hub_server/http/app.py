@@ -22,6 +22,7 @@ from chat.service import ChatService
 from contracts.answers.system import LinkHealth
 from contracts.errors import Forbidden, Unauthorized
 from hub_agent.agents.operations import agents as agent_operations
+from hub_agent.bus.connection import ListNodes
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.opening import AgentParts
@@ -64,6 +65,7 @@ class Services:
         system: The installation; None where the hub does not know its own.
         mcp: The endpoint of the Model Context Protocol.
         metrics: The numbers of this hub.
+        nodes: Lists the nodes of the bus; None where it has none.
     """
 
     settings: HubSettings
@@ -82,6 +84,7 @@ class Services:
     system: System | None
     mcp: Mcp
     metrics: MetricsRoute
+    nodes: ListNodes | None
 
 
 def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
@@ -138,7 +141,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *operations.mount(models, ModelFiles(settings.home, services.gateway)),
             services.mcp.route(),
             *services.metrics.routes(),
-            *operations.mount(cluster, Cluster(registry.store, settings.is_replica)),
+            *operations.mount(cluster, Cluster(registry.store, settings.is_replica, services.nodes)),
             *operations.mount(audit, Audit(log, registry, services.connections)),
             *(operations.mount(system, services.system) if services.system is not None else ()),
             *(operations.mount(first_steps, services.system) if services.system is not None else ()),

@@ -6,7 +6,7 @@ from functools import partial
 from nicegui import ui
 from pydantic import SecretStr
 
-from contracts.answers.system import ReplicaState
+from contracts.answers.system import ClusterMember
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.wire import rfc3339
 from hub_agent.bus.connection import BusHealth
@@ -53,9 +53,11 @@ async def system() -> None:
         _stores(found)
     with card(text("Access from other machines"), icon="wifi"):
         show_access(await view.api(show_lan), can_end=True)
-    if replicas := await view.api(status):
-        with card(text("Replicas of the hub"), icon="hub"):
-            _replicas(replicas)
+    members = await view.api(status)
+    for kind, title in (("replica", text("Replicas of the hub")), ("node", text("Nodes of NATS"))):
+        if found_of_kind := [each for each in members if each.kind == kind]:
+            with card(title, icon="hub"):
+                _members(found_of_kind)
     with card(text("Checks"), icon="fact_check") as tools:
         place = stack()
 
@@ -93,20 +95,24 @@ def _hub(found: SystemState) -> None:
         )
 
 
-def _replicas(found: list[ReplicaState]) -> None:
+def _members(found: list[ClusterMember]) -> None:
     for each in found:
         with stack():
             told = {
                 "leads": text("{name} leads", name=each.name),
                 "serves": text("{name} serves", name=each.name),
-                "gone": text("{name} is gone", name=each.name),
+                "gone": text("{name} is gone", name=each.name or each.url),
             }
             dot("good" if each.bus else "warn" if each.state != "gone" else "bad", told[each.state])
             facts(
                 {
                     text("Leads since"): view.at(each.leads_since) if each.leads_since else "",
                     text("Term"): str(each.term or ""),
-                    text("Last seen"): text("{n} s ago", n=text.number(each.seen_s)),
+                    text("Last seen"): ""
+                    if each.seen_s is None
+                    else text("{n} s ago", n=text.number(each.seen_s)),
+                    text("Address"): each.url if each.kind == "node" else "",
+                    text("Connections"): "" if each.clients is None else text.number(each.clients),
                     text("Bus"): "" if each.bus else text("not connected"),
                     text("Version"): each.version,
                 }

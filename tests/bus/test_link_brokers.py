@@ -123,8 +123,10 @@ async def test_small_packets_are_not_held_back(
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-@pytest.mark.parametrize("answer", [b"", b"\x20\x03\x00\x00\x00"])
-async def test_a_broker_that_stays_away_or_hangs_up_is_tried_less_and_less_often(answer: bytes) -> None:
+@pytest.mark.parametrize("answer", [b"", b"\x20\x03\x00\x00\x00", b"\x20\x03\x00\x87\x00"])
+async def test_a_broker_that_stays_away_hangs_up_or_refuses_the_login_is_tried_less_and_less_often(
+    answer: bytes,
+) -> None:
     attempts: list[float] = []
     enough = asyncio.Event()
     # Where it gives no answer, each attempt is made in both versions.
@@ -141,7 +143,12 @@ async def test_a_broker_that_stays_away_or_hangs_up_is_tried_less_and_less_often
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         settings = LinkSettings(
-            urls=(f"mqtt://127.0.0.1:{port}",), client_id="one", backoff_s=0.04, backoff_max_s=0.16
+            urls=(f"mqtt://127.0.0.1:{port}",),
+            client_id="one",
+            backoff_s=0.04,
+            backoff_max_s=0.16,
+            # The waits after refusals are as short at first.
+            refused_s=3600,
         )
         async with open_link(settings, wait_s=0):
             await enough.wait()

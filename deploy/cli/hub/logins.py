@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from contracts.access import Principal, rights
 from contracts.addresses import broker_endpoint, endpoint
 from contracts.answers.devices import LoginAnswer
 from deploy.cli.client import api, hub_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def login(options: argparse.Namespace) -> None:
     """Make a login for a program that watches the bus, such as MQTT Explorer.
 
-    The login may read presence and values, but no calls. It may subscribe to #.
+    The login may read presence and values, but no calls. It may subscribe to #, except on NATS and EMQX.
     """
     # Here: 'broker run' is declared beside it, and starts without.
     from deploy.home.brokers.registry import running_broker
@@ -38,8 +39,7 @@ def login(options: argparse.Namespace) -> None:
                 options,
                 running=running,
                 ca_file=str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)",
-                # Mosquitto knows no prefixes: a free client id could push a device off the bus.
-                several=kind in ("embedded", "nats"),
+                kind=kind,
             )
         ),
     )
@@ -57,13 +57,15 @@ def _described(
     *,
     running: "OurBroker | None",
     ca_file: str,
-    several: bool,
+    kind: str | None,
 ) -> Iterator[str]:
     """Describe a login to a person, once.
 
     Args:
-        several: Whether several programs may use it at a time.
+        kind: Of the broker.
     """
+    # Mosquitto knows no prefixes: a free client id could push a device off the bus.
+    several = kind in ("embedded", "nats")
     name, password, prefix = answer.username, answer.password, answer.prefix
     at = broker_endpoint(answer.brokers[0])
     what = "presence and values, but no calls" + ("; it may also chat" if options.chat else "")
@@ -105,7 +107,11 @@ def _described(
     if at.secure:
         yield f"  --cafile {ca_file}"
     yield ""
-    yield f"and then:  mosquitto_sub -t '{prefix}#' -v"
+    filters = ["#"]
+    if kind in ("nats", "emqx"):
+        reader = Principal("client", name, answer.owner, options.chat)
+        filters = [each.filter for each in rights(reader) if each.action == "receive"]
+    yield f"and then:  mosquitto_sub -v -t {' -t '.join(repr(prefix + each) for each in filters)}"
     topic = f"{prefix}hub/chat/{name}"
     if options.chat and several:
         ask = f"publish the message to {topic}/request/1"
