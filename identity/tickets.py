@@ -27,21 +27,23 @@ class Ticket(Part):
     """A request that is passed on.
 
     Attributes:
-        purpose: An operation for its bearer, or what the replicas tell each other.
+        purpose: An operation for its bearer, what needs no token, or what the replicas tell each other.
         to: The replica that is asked.
         request: Method, path and query.
         body: SHA-256 of the body.
         claims: Of the token of who asks.
         source: Where they ask from, for limits and the audit.
+        base: The URL at which they ask, without a path.
     """
 
-    purpose: Literal["operation", "internal"]
+    purpose: Literal["operation", "open", "internal"]
     to: str
     request: str
     body: str
     claims: Claims
     may_confirm: bool = False
     source: str = ""
+    base: str = ""
 
     def check(self, body: bytes) -> None:
         """Check that the request has this body.

@@ -66,6 +66,20 @@ class Uploaded(Part):
     bytes: int
 
 
+async def read_bytes(request: Request, budget: Budget) -> bytes:
+    """Return the body of a request as it is.
+
+    Raises:
+        HTTPException: If it has too many bytes.
+    """
+    pieces = bytearray()
+    async for piece in request.stream():
+        pieces += piece
+        if len(pieces) > budget.size:
+            raise HTTPException(413, f"a request without a token may have {budget.size:,} bytes")
+    return bytes(pieces)
+
+
 async def read(
     request: Request,
     kind: type[Model],
@@ -88,12 +102,7 @@ async def read(
         InvalidMessage: If it has too many values, is anything else, or not sent as JSON: a form of a foreign
             page can send text.
     """
-    pieces = bytearray()
-    async for piece in request.stream():
-        pieces += piece
-        if len(pieces) > budget.size:
-            raise HTTPException(413, f"a request without a token may have {budget.size:,} bytes")
-    body = bytes(pieces)
+    body = await read_bytes(request, budget)
     if optional and body in (b"", b"null"):
         return kind()
     sent_as = request.headers.get("content-type", "").partition(";")[0].strip().lower()

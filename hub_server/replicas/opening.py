@@ -126,7 +126,7 @@ def _joining(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
         async def endpoint(request: Request) -> Response:
             if (row := routing.leading_row()) is not None:
                 return await passing.forward(row, request, None)
-            found: Response = await route.endpoint(request)
+            found: Response = await route.endpoint(await passing.asked(request))
             return found
 
         return Route(route.path, endpoint, methods=["POST"])

@@ -5,6 +5,7 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
@@ -13,6 +14,8 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from chat.http.limits import WITHOUT_TOKEN
+from chat.http.requests import read_bytes
 from chat.operations import Operation, Stream
 from chat.tasks import open_tasks
 from contracts.errors import LinkError, NotFound, ProblemDetails, StrawberryError, Unauthorized
@@ -91,22 +94,35 @@ class Passing:
             user = await self._registry.accounts.get(ticket.claims.own)
         except NotFound:
             raise Unauthorized("the user of this token no longer exists") from None
-        return Bearer(ticket.claims, user, ticket.may_confirm, self._gate, From(request, ticket.source))
+        return Bearer(ticket.claims, user, ticket.may_confirm, self._gate, From(request, ticket))
+
+    async def asked(self, request: Request) -> Request:
+        """Return a request that needs no token as it was asked, whether or not another replica passed it on.
+
+        Raises:
+            Unauthorized: If the ticket is not for this request.
+        """
+        scheme, _, ticket = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != SCHEME:
+            return request
+        return From(request, await self._read(request, ticket, "open"))
 
     async def forward(self, to: ReplicaRow, request: Request, asking: Bearer | None) -> Response:
         """Return what another replica answers to a request, as it comes.
 
         Args:
-            asking: None for what needs no token.
+            asking: None for what needs no token; see `asked`.
 
         Raises:
             LinkError: If it cannot be reached.
         """
         headers = {name: request.headers[name] for name in _KEPT if name in request.headers}
+        purpose = "operation"
         if asking is None:
             headers |= {"dpop": request.headers["dpop"]} if "dpop" in request.headers else {}
-        body = await request.body()
-        answered = await self._send(to, request.method, _target(request), headers, body, asking)
+            asking, purpose = replace(self._inside(), connection=request), "open"
+        body = await (read_bytes(request, WITHOUT_TOKEN) if purpose == "open" else request.body())
+        answered = await self._send(to, request.method, _target(request), headers, body, asking, purpose)
         found = {name: answered.headers[name] for name in _RETURNED if name in answered.headers}
         response = StreamingResponse(self._content(to, answered), answered.status_code, found)
         for cookie in answered.headers.get_list("set-cookie"):
@@ -156,9 +172,7 @@ class Passing:
         """Return the JSON that another replica answers to this one."""
         content = b"" if body is None else to_json(body)
         method = "GET" if body is None else "POST"
-        user = self._registry.admin
-        asking = Bearer.inside(self._registry.hub_id, SCHEME, user)
-        answered = await self._send(to, method, path, {}, content, asking, "internal")
+        answered = await self._send(to, method, path, {}, content, self._inside(), "internal")
         content = await self._whole(to, answered)
         if answered.status_code >= 400:
             raise _error(answered.status_code, content)
@@ -171,13 +185,15 @@ class Passing:
             StrawberryError: As it is raised there.
             LinkError: If it cannot be reached, or does not run any more.
         """
-        asking = Bearer.inside(self._registry.hub_id, SCHEME, self._registry.admin)
-        answered = await self._send(to, "POST", path, {}, to_json(body), asking, "internal")
+        answered = await self._send(to, "POST", path, {}, to_json(body), self._inside(), "internal")
         if answered.status_code >= 400:
             raise _error(answered.status_code, await self._whole(to, answered))
         async with aclosing(_lines(self._content(to, answered))) as lines:
             async for line in lines:
                 yield line
+
+    def _inside(self) -> Bearer:
+        return Bearer.inside(self._registry.hub_id, SCHEME, self._registry.admin)
 
     async def _asked(
         self,
@@ -215,7 +231,7 @@ class Passing:
         target: str,
         headers: dict[str, str],
         body: bytes,
-        asking: Bearer | None,
+        asking: Bearer,
         purpose: Any = "operation",
     ) -> "httpx.Response":
         import httpx
@@ -231,23 +247,23 @@ class Passing:
             content=body,
             extensions={"timeout": {"connect": limits.REPLICA_CONNECT_S}},
         )
-        if asking is not None:
-            path, _, query = request.url.raw_path.decode("ascii").partition("?")
-            path = unquote(path).removeprefix(urlsplit(to.url).path)
-            if path != unquote(target.partition("?")[0]):
-                # It has dots as a part, which lead to another path.
-                raise NotFound("there is nothing named {name!r}", name=target[:100])
-            ticket = Ticket(
-                purpose=purpose,
-                to=to.instance,
-                request=_asked(method, path, query),
-                body=digest_of(body),
-                claims=asking.claims,
-                may_confirm=asking.may_confirm,
-                source=asking.source,
-            )
-            signed = issue_ticket(self._registry.key, self._registry.hub_id, ticket)
-            request.headers["authorization"] = f"{SCHEME} {signed}"
+        path, _, query = request.url.raw_path.decode("ascii").partition("?")
+        path = unquote(path).removeprefix(urlsplit(to.url).path)
+        if path != unquote(target.partition("?")[0]):
+            # It has dots as a part, which lead to another path.
+            raise NotFound("there is nothing named {name!r}", name=target[:100])
+        ticket = Ticket(
+            purpose=purpose,
+            to=to.instance,
+            request=_asked(method, path, query),
+            body=digest_of(body),
+            claims=asking.claims,
+            may_confirm=asking.may_confirm,
+            source=asking.source,
+            base=str(asking.connection.base_url),
+        )
+        signed = issue_ticket(self._registry.key, self._registry.hub_id, ticket)
+        request.headers["authorization"] = f"{SCHEME} {signed}"
         try:
             return await self._while_there(to, self._transport.handle_async_request(request))
         except (httpx.ConnectError, httpx.ConnectTimeout):
@@ -295,10 +311,17 @@ class Passing:
 
 
 class From(Request):
-    """A request that was passed on: it counts as of where it came from first."""
+    """A request that was passed on: it counts as of where it came from first, and where it was asked."""
 
-    def __init__(self, request: Request, source: str) -> None:
-        super().__init__({**request.scope, "client": (source, 0)}, request.receive)
+    def __init__(self, request: Request, ticket: Ticket) -> None:
+        base = urlsplit(ticket.base)
+        others = [each for each in request.scope["headers"] if each[0] != b"host"]
+        asked = {"scheme": base.scheme, "headers": [(b"host", base.netloc.encode()), *others]}
+        # A part of the hub asks through no connection.
+        super().__init__(
+            {**request.scope, "client": (ticket.source, 0), **(asked if base.netloc else {})}, request.receive
+        )
+        self._body = request._body
 
 
 def _asked(method: str, path: str, query: str) -> str:

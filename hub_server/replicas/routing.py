@@ -22,7 +22,7 @@ from hub_server import limits
 from hub_server.leading import Leader
 from hub_server.replicas.passing import From, Passing
 
-_HERE: Final = ("calls", "cluster", "conversations", "installation", "prompt", "sentences", "turns", "audit")
+_HERE: Final = ("calls", "cluster", "conversations", "prompt", "sentences", "turns", "audit")
 """Resources that each replica serves from the database and what it hears; all others are the leader's."""
 _OF_TURN: Final = ("POST /api/turns/{turn}/cancel", "POST /api/turns/{turn}/confirmations/{question}")
 
