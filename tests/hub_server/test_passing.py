@@ -5,13 +5,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from chat.http.streams import Connections
 from chat.operations import Needs, Operations, Resource
 from contracts.errors import LinkError, NotFound
 from hub_registry.storage.tables import ReplicaRow, now
-from hub_server.replicas.passing import Passing
+from hub_server.replicas.passing import From, Passing
 from identity.keys import KeyPair
+from identity.tickets import Ticket
+from identity.tokens import make_claims
 
 people: Resource[list[str], Any] = Resource("users", "/people")
 
@@ -61,3 +64,33 @@ async def test_no_name_leads_to_another_path() -> None:
     with pytest.raises(NotFound):
         await passing.call(row, remove, SimpleNamespace(), {"name": ".."})  # type: ignore[arg-type]
     await passing.close()
+
+
+async def test_what_was_passed_on_counts_as_asked_from_and_at_the_addresses_of_the_first_request() -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}"}
+
+    headers = [(b"host", b"10.0.0.9:8443"), (b"user-agent", b"spoke")]
+    scope = {"type": "http", "scheme": "http", "path": "/api", "query_string": b"", "headers": headers}
+    request = Request(scope | {"client": ("10.0.0.8", 1)}, receive)
+    await request.body()
+    claims = make_claims(
+        hub_id="home-1", subject="ann", kind="user", owner="ann", scopes=("chat",), lifetime_s=60
+    )
+    ticket = Ticket(
+        purpose="open",
+        to="b",
+        request="",
+        body="",
+        claims=claims,
+        source="10.0.0.7",
+        base="https://home.lan/",
+    )
+    asked = From(request, ticket)
+    assert asked.client is not None
+    assert (asked.client.host, str(asked.url), asked.headers["user-agent"]) == (
+        "10.0.0.7",
+        "https://home.lan/api",
+        "spoke",
+    )
+    assert await asked.body() == b"{}"
