@@ -252,7 +252,10 @@ class Announcement:
                 config |= self._part("target", path, entity, assumed, "state", "set", config="temperature")
                 config |= self._part("mode", path, entity, assumed)
                 config |= {"modes": given.options, "temperature_unit": (given.unit or "C")[-1]}
-                config |= {"min_temp": given.least, "max_temp": given.most, "temp_step": given.step}
+                coldest, warmest = (41, 95) if config["temperature_unit"] == "F" else (5, 35)
+                config["min_temp"] = coldest if given.least is None else given.least
+                config["max_temp"] = warmest if given.most is None else given.most
+                config["temp_step"] = given.step
                 if given.current is not None:
                     shown = f"{shows}/current"
                     config["current_temperature_topic"] = shown

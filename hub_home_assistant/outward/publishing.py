@@ -35,6 +35,8 @@ HUB: Final = "hub"
 """Level of the hub itself among the devices."""
 _NO_PROBLEM: Final = "none"
 """What *Last problem* shows after a success; an empty text would be unknown."""
+_ENDS: Final = {"OPEN": (b"open", b"100"), "CLOSE": (b"closed", b"0")}
+"""State and position of a cover that was told so."""
 _LEARNED: Final = frozenset({"binary_sensor", "event", "sensor"})
 """What is known only once the skill has published it, which may be long after the start of the hub."""
 
@@ -192,9 +194,14 @@ class Publishing:
         """Show what was set, where the skill itself does not publish it."""
         # What commands is there; its birth message can be switched off.
         self._is_away = False
+        shown = topic.replace("/set/", "/state/", 1)
         if command.verb != "press":
-            self._assumed[topic.replace("/set/", "/state/", 1)] = text.encode()
-            self.refresh(command.path.partition(".")[0])
+            self._assumed[shown] = text.encode()
+        elif command.entity.component == "cover" and text in _ENDS:
+            self._assumed[shown], self._assumed[f"{shown}/position"] = _ENDS[text]
+        else:
+            return
+        self.refresh(command.path.partition(".")[0])
 
     def show_problem(self, topic: str, error: StrawberryError) -> None:
         """Show on its device that a command failed: Home Assistant does not learn it otherwise."""

@@ -330,8 +330,7 @@ def _climate(methods: Mapping[str, Method], states: Mapping[str, State]) -> Appe
         measured = None  # what is set has that name
     shown = "target_temperature" if measured or target != "set_temperature" else "temperature"
     schema = (parameter(methods[target]) or ("", {}))[1]
-    unit = states[shown].unit if shown in states else schema.get("unit")
-    coldest, warmest = (41, 95) if str(unit).endswith("F") else (5, 35)
+    unit = (states[shown].unit if shown in states else None) or schema.get("unit")
     options = (parameter(methods["set_mode"]) or ("", {}))[1].get("enum") if "set_mode" in methods else None
     modes = options if options and set(MODES).issuperset(map(str, options)) else None
     on, off = next((each for each in PAIRS[:2] if {*each} <= methods.keys()), (None, None))
@@ -347,8 +346,8 @@ def _climate(methods: Mapping[str, Method], states: Mapping[str, State]) -> Appe
         set_mode="set_mode" if modes else None,
         mode="mode" if modes else _first((on or "", *ON_STATES), states) or ON_STATES[0],
         options=modes or (["off", "heat"] if on else ["heat"]),
-        least=schema.get("minimum", coldest),
-        most=schema.get("maximum", warmest),
+        least=schema.get("minimum"),
+        most=schema.get("maximum"),
         step=1 if schema.get("type") == "integer" else 0.5,
         unit=unit,
     )

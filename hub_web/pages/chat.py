@@ -225,10 +225,7 @@ class _Chat:
         if not said or self._running is not None:
             return
         self._input.value = ""
-        attached = self._attachments.take()
-        if self._replacing is not None:
-            attached += _texts_of(self._replacing)
-        await self._say(said, replaces=self._replacing, attached=attached)
+        await self._say(said, replaces=self._replacing, attached=self._attachments.take())
 
     async def _say(
         self, said: str, *, replaces: TurnBox | None = None, attached: Sequence[Mapping[str, str]] = ()
@@ -301,6 +298,7 @@ class _Chat:
         done = await self._done(box)
         self._edit_no_more()
         self._replacing, self._input.value = box, box.question
+        self._attachments.put(_texts_of(box))
         self._input.run_method("focus")
         with self._note:
             with row(wrap=False):
@@ -316,6 +314,7 @@ class _Chat:
     def _give_up(self) -> None:
         self._edit_no_more()
         self._input.value = ""
+        self._attachments.put([])
 
     def _edit_no_more(self) -> None:
         self._replacing = None

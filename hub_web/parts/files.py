@@ -70,6 +70,11 @@ class Attachments:
         button = icon_button("attach_file", text("Add a photo or a text file"))
         button.on("click", js_handler=f"() => document.getElementById('{self._input.html_id}').click()")
 
+    def put(self, files: list[dict[str, str]]) -> None:
+        """Choose files in place of what was chosen."""
+        self._chosen = files
+        self._show()
+
     def take(self) -> list[dict[str, str]]:
         """Return what was chosen, which is then no longer."""
         chosen, self._chosen = self._chosen, []

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from agent_core.conversation import take_in
 from agent_core.search.directory import RegisteredSkill
 from agent_core.skills.loading.loader import expose
-from agent_core.skills.skill import Skill
+from agent_core.skills.skill import Skill, Unit
 from agent_core.tools.skill_calls import Consent
 from chat.tasks import open_tasks
 from contracts import topics
@@ -194,10 +194,38 @@ def test_a_thermostat_in_fahrenheit_has_its_bounds() -> None:
         def set_temperature(self, degrees: float) -> None:
             """Heat."""
 
-    states = {"temperature": State(value=68, unit="°F", at=now())}
-    [entity] = entities_of(registered(HallHeatingSkill()), states, set())
-    given = entity.appearance
-    assert (given.component, given.least, given.most, given.unit) == ("climate", 41, 95, "°F")
+    class DenHeatingSkill(Skill):
+        """One that publishes no unit."""
+
+        def set_temperature(self, degrees: Annotated[float, Unit("°F"), Field(le=90)]) -> None:
+            """Heat."""
+
+    for skill, unit, most in ((HallHeatingSkill(), "°F", 95), (DenHeatingSkill(), None, 90)):
+        states = {"temperature": State(value=68, unit=unit, at=now())}
+        [config] = announced(*entities_of(registered(skill), states, set())).components.values()
+        given = config["temperature_unit"], config["min_temp"], config["max_temp"]
+        assert given == ("F", 41, most), skill
+
+
+def test_a_cover_that_publishes_no_position_shows_where_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing: Any = None
+    publishing = Publishing({}, *[nothing] * 6)  # type: ignore[arg-type]
+    monkeypatch.setattr(publishing, "refresh", lambda _: None)
+    [entity] = [each for each in entities(BlindSkill()).values() if each.component == "cover"]
+    commands = announced(entity).commands
+    orders = f"strawberry/main/kitchen/set/{entity.object}"
+    for topic, text, position in (
+        (orders, "CLOSE", b"0"),
+        (f"{orders}/position", "40", b"40"),
+        (orders, "STOP", b"40"),
+        (orders, "OPEN", b"100"),
+    ):
+        command = commands[topic]
+        assert isinstance(command, Command)
+        publishing.assume(topic, command, text)
+        made = Announcement(PLACE, {}, {})
+        made.add_entity(entity, publishing._assumed)
+        assert made.states[f"{orders.replace('/set/', '/state/')}/position"] == position
 
 
 def test_what_opens_a_door_needs_an_exposure_of_its_own() -> None:

@@ -292,6 +292,16 @@ def test_a_photo_and_a_text_file_go_with_a_message(
     page.reload()
     expect(page.locator(".sb-question").get_by_text("list.txt")).to_be_visible()
     expect(page.locator(".sb-question").get_by_text("icon-192.png")).to_be_visible()
+    # The files that are kept count with those that are added when the question is changed.
+    page.get_by_role("button", name="Change the question").click()
+    expect(page.get_by_role("button", name="Leave list.txt out")).to_be_visible()
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text(name)
+    page.locator("input[type=file]").set_input_files([tmp_path / f"{name}.txt" for name in "abcd"])
+    expect(page.get_by_role("button", name="Leave c.txt out")).to_be_visible()
+    expect(page.get_by_role("button", name="Leave d.txt out")).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(page.locator(".sb-question").last.get_by_text("c.txt")).to_be_visible()
 
 
 def test_chat_on_a_phone(page_of: Visit, picture: Picture, model: ScriptedModel) -> None:

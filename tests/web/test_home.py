@@ -64,6 +64,13 @@ def test_a_card_is_dragged_with_the_pointer_and_two_windows_arrange_one_home(pag
     # The first window had not seen what the second one hid, and kept it all the same.
     stored = visitor.house.ask("/api/home")["cards"]
     assert [each["id"].rpartition(".")[2] for each in stored if each["hidden"]] == ["NotesSkill"]
+    # The second one has not seen the new order: it says so, shows it, and then takes the change.
+    second.get_by_role("button", name=re.compile("^Move down: ")).first.click()
+    expect(second.get_by_text("another window has changed this card or the order")).to_be_visible()
+    assert visitor.house.ask("/api/home")["cards"] == stored
+    expect(second.get_by_role("toolbar").nth(2)).to_have_attribute("aria-label", moved or "")
+    second.get_by_role("button", name=re.compile("^Move down: ")).first.click()
+    expect(second.get_by_role("toolbar").nth(0)).not_to_have_attribute("aria-label", target or "")
     visitor.house.client.request("PUT", "/api/home", {"cards": []})
 
 

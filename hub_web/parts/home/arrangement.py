@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from nicegui import ui
 
 from contracts.answers.people import HomeCard, HomeLayout
+from contracts.errors import Conflict
 from contracts.limits import MAX_LABEL, MOST_HOME_CARDS, MOST_HOME_NAMES
 from hub_registry.http.home import arrange_home, show_home
 from hub_web.parts.calls.forms import text_field
@@ -123,7 +124,7 @@ class Arrangement:
             view.client.run_javascript(f"strawberry.focus({button.html_id!r})")
 
     async def _change(self, card_id: str, among: Sequence[str], **changed: Any) -> None:
-        await self._place(among)
+        await self._place(card_id, among)
         # Checked again: what is not a name is refused here, not by the hub.
         known = self.card(card_id).model_dump()
         self._cards[card_id] = HomeCard.model_validate({**known, **changed})
@@ -131,7 +132,7 @@ class Arrangement:
 
     async def _move(self, card_id: str, target: str, among: Sequence[str]) -> None:
         """Put a card where another one is, which makes room for it."""
-        await self._place(among)
+        await self._place(card_id, among)
         order = list(self._cards)
         place = order.index(target)
         order.remove(card_id)
@@ -139,10 +140,21 @@ class Arrangement:
         self._cards = {each: self._cards[each] for each in order}
         await self._save()
 
-    async def _place(self, among: Sequence[str]) -> None:
-        """Give the cards beside a changed one a place, so that it alone moves."""
+    async def _place(self, card_id: str, among: Sequence[str]) -> None:
+        """Give the cards beside a changed one a place, so that it alone moves.
+
+        Raises:
+            Conflict: If another window has changed this card, or the order, since the page showed them.
+        """
+        shown = self.card(card_id)
         # Another window may have changed other cards since.
         await self.load()
+        if self.card(card_id) != shown or self.ordered(among, str) != list(among):
+            self._on_change()
+            raise Conflict(
+                "another window has changed this card or the order",
+                hint="The page now shows it. Change it again if you still want to.",
+            )
         for card_id in among:
             self._cards.setdefault(card_id, HomeCard(id=card_id))
 
