@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -45,6 +46,41 @@ def test_a_server_that_follows_itself_runs_no_code_of_its_directory(
     restart.request()
     restart.follow()
     assert subprocess.run(followed[0], cwd=foreign, check=True, capture_output=True).stdout
+
+
+_HEAPS = """
+import ctypes, sys, threading
+from deploy.home.running import run_until_stopped
+
+async def main():
+    together = threading.Barrier(8)
+    def allocate():
+        together.wait()
+        held = [bytes(1_000) for _ in range(100)]
+        together.wait()
+    threads = [threading.Thread(target=allocate) for _ in range(8)]
+    [each.start() for each in threads]
+    [each.join() for each in threads]
+    libc = ctypes.CDLL(None)
+    libc.fdopen.restype = ctypes.c_void_p
+    stream = ctypes.c_void_p(libc.fdopen(1, b"w"))
+    libc.malloc_info(0, stream)
+    libc.fflush(stream)
+
+run_until_stopped(main())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps of glibc are counted")
+def test_threads_of_a_server_share_two_heaps() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _HEAPS],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.count("<heap nr=") == 2
 
 
 def test_a_second_cancellation_as_the_last_thing_ends_is_a_clean_end() -> None:
