@@ -138,3 +138,7 @@ TAR_HEADER_BYTES: Final = 32 * 1024
 UPLOADED_BYTES: Final = 16 * 1024 * 1024
 """Of an archive that comes over the bus."""
 GIT_S: Final = 300.0
+GIT_BYTES: Final = 2 * INSTALLED_BYTES
+"""Of one file that git writes; a commit is one. Windows has no such bound, nor the next."""
+GIT_MEMORY_BYTES: Final = 512 * 1024 * 1024
+"""Of each process of git: a delta of a few bytes may unpack to gigabytes."""

@@ -55,19 +55,34 @@ class Fetched:
         return shown_digest([self.manifest.digest, self._lock.text if self._lock is not None else ""])
 
     def install(self) -> None:
-        """Install the packages, and move the skill to its place."""
-        if self._lock is not None:
-            self._environment.install(self._lock)
-        old = self._staging / "old"
-        if self.target.exists():
-            self.target.rename(old)
-        try:
-            (self._staging / "new" / self.manifest.name).rename(self.target)
-        except OSError:
-            if old.exists():
-                old.rename(self.target)
-            raise
-        self._record.put(self.manifest.name, self.manifest)
+        """Install the packages, and move the skill to its place.
+
+        Raises:
+            Conflict: Another version was installed meanwhile.
+            ConfigError: Another installation runs, or the packages cannot be installed.
+        """
+        name = self.manifest.name
+        with self._record.alone():
+            is_taken = self.before is None and self.target.exists()
+            if is_taken or self._record.all().get(name) != self.before:
+                raise changed(name)
+            if self._lock is not None:
+                self._environment.install(self._lock)
+            old = self._staging / "old"
+            if self.target.exists():
+                self.target.rename(old)
+            try:
+                (self._staging / "new" / name).rename(self.target)
+            except OSError:
+                if old.exists():
+                    old.rename(self.target)
+                raise
+            self._record.put(name, self.manifest)
+
+
+def changed(name: str) -> Conflict:
+    """Return the error of a skill that is not what a person has seen."""
+    return Conflict("{name} has changed since it was shown", name=name, hint="Look at it again.")
 
 
 class Installation:
@@ -163,10 +178,11 @@ class Installation:
         Raises:
             NotFound: It is not installed.
         """
-        self.find(name)
-        shutil.rmtree(self._skills / name, ignore_errors=True)
-        Environment(self._skills / name, self._environments).remove()
-        self._record.put(name, None)
+        with self._record.alone():
+            self.find(name)
+            shutil.rmtree(self._skills / name, ignore_errors=True)
+            Environment(self._skills / name, self._environments).remove()
+            self._record.put(name, None)
 
     @property
     def takes_uploads(self) -> bool:

@@ -5,6 +5,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agent_core.skills.skill import HOOKS
 from contracts.errors import ConfigError
-from identity.files import write_private
+from identity.files import only_one, write_private
 from strawberry_skills import API
 
 _FILE: Final = "installed.json"
@@ -69,7 +70,9 @@ def digest_of(folder: Path) -> str:
     for file in sorted(each for each in folder.rglob("*") if each.is_file()):
         if "__pycache__" not in file.parts:
             content = hashlib.sha256(file.read_bytes()).hexdigest()
-            hashed.update(f"{file.relative_to(folder).as_posix()}\n{content}\n".encode())
+            # A line feed, which a file system may allow, would end the name.
+            name = file.relative_to(folder).as_posix().replace("\\", "\\\\").replace("\n", "\\n")
+            hashed.update(f"{name}\n{content}\n".encode())
     return hashed.hexdigest()
 
 
@@ -98,6 +101,17 @@ class Installed:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _FILE
+        self._environments = directory / "environments"
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Hold what is installed: of two processes that change it, the second one is refused.
+
+        Raises:
+            ConfigError: Another one holds it.
+        """
+        return only_one(
+            self._environments, what="another installation", hint="Try again when it is complete."
+        )
 
     def all(self) -> dict[str, Manifest]:
         """Return them by name.
@@ -105,25 +119,19 @@ class Installed:
         Raises:
             ConfigError: The record cannot be read.
         """
-        return self._read()[1]
-
-    def put(self, name: str, manifest: Manifest | None) -> None:
-        """Record a skill; None removes it."""
-        while True:
-            before, records = self._read()
-            records.pop(name, None)
-            if manifest is not None:
-                records[name] = manifest
-            # Somebody else may install another one at the same time.
-            if write_private(self._path, _RECORDS.dump_json(records, indent=2), instead_of=before):
-                return
-
-    def _read(self) -> tuple[bytes, dict[str, Manifest]]:
         try:
-            content = self._path.read_bytes() if self._path.exists() else b""
-            return content, _RECORDS.validate_json(content or b"{}")
+            return _RECORDS.validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
         except (OSError, ValidationError) as error:
             raise ConfigError("{path} cannot be read: {reason}", path=self._path, reason=error) from None
+
+    def put(self, name: str, manifest: Manifest | None) -> None:
+        """Record a skill; None removes it. The caller holds what is installed."""
+        records = {each: one for each, one in self.all().items() if each != name}
+        if manifest is not None:
+            records[name] = manifest
+        write_private(self._path, _RECORDS.dump_json(records, indent=2))
 
 
 def _project(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

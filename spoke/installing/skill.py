@@ -5,9 +5,8 @@ from pathlib import Path
 
 from agent_core.skills.skill import Skill, skill_method
 from contracts.answers.skills import InstallationAnswer, IntegrationAnswer, VersionAnswer
-from contracts.errors import Conflict
 from spoke import integrations, limits
-from spoke.installing.installation import Installation
+from spoke.installing.installation import Installation, changed
 
 
 class InstallationSkill(Skill):
@@ -72,7 +71,7 @@ class InstallationSkill(Skill):
         """Install what `show_version` returned."""
         with self._installation.update(name) as found:
             if found.digest != digest:
-                raise Conflict("{name} has changed since it was shown", name=name, hint="Look at it again.")
+                raise changed(name)
             found.install()
         return self.list_installation()
 

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterable
@@ -102,10 +103,17 @@ def _of_commit(url: str, commit: str, repository: Path) -> _Files:
     where = ("-C", str(repository))
     try:
         _git("init", "--quiet", "--bare", str(repository))
-        _git(*where, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit)
+        try:
+            # All objects are one file, so that its bound is theirs.
+            one = ("-c", "fetch.unpackLimit=1")
+            _git(*where, *one, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit)
+        except ConfigError:
+            if any(each.stat().st_size >= limits.GIT_BYTES for each in repository.rglob("*")):
+                raise ValueError(_TOO_LARGE) from None
+            raise
         # An archive, not a checkout: that would write links. Filters are programs of the user's settings.
         archive = subprocess.Popen(
-            ["git", *where, "archive", "--format=tar", commit],
+            [*_git_program(), *where, "archive", "--format=tar", commit],
             env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -138,6 +146,9 @@ def _of_zip(archive: zipfile.ZipFile) -> _Files:
         for member in _counted(archive.infolist()):
             if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ValueError(f"{member.filename} is a link or a device")
+            # zipfile unpacks the other ways without a bound: 900 bytes to gigabytes.
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{member.filename} is packed in a way that few programs read")
             if not member.is_dir():
                 yield member.filename, archive.open(member)
 
@@ -198,25 +209,40 @@ def _write(files: _Files, target: Path) -> None:
         left -= len(content)
         if left < 0:
             raise ValueError(_TOO_LARGE)
-        if any(each.startswith(".") or each in _SKIPPED for each in path.parts):
+        if any(each.startswith(".") or each.casefold() in _SKIPPED for each in path.parts):
             continue
         file = target / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
 
 
+def _git_program() -> tuple[str, ...]:
+    """Return git with bounds that its children inherit."""
+    if os.name == "nt":
+        return ("git",)
+    # In blocks of 512 bytes, and in kilobytes. Where a bound is lower already, that one holds.
+    bounds = f"ulimit -f {limits.GIT_BYTES // 512}; ulimit -d {limits.GIT_MEMORY_BYTES // 1024}"
+    return ("sh", "-c", f'{bounds}; exec git "$@"', "git")
+
+
 def _git(*arguments: str) -> bytes:
-    try:
-        return subprocess.run(
-            ["git", *arguments],
-            env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:file"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=limits.GIT_S,
-            check=True,
-        ).stdout
-    except subprocess.CalledProcessError as error:
-        reason = error.stderr.decode(errors="replace").strip()[-limits.PACKAGES_REASON :]
-        raise ConfigError("git failed: {reason}", reason=reason) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError("git failed: {reason}", reason=error) from None
+    # Files, not pipes: what a server says has no bound.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        try:
+            subprocess.run(
+                [*_git_program(), *arguments],
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:file"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                timeout=limits.GIT_S,
+                check=True,
+            )
+        except subprocess.CalledProcessError:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - limits.PACKAGES_REASON))
+            reason = errors.read().decode(errors="replace").strip()
+            raise ConfigError("git failed: {reason}", reason=reason) from None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError("git failed: {reason}", reason=error) from None
+        output.seek(0)
+        return output.read(limits.PACKAGES_REASON)

@@ -8,16 +8,16 @@ import tarfile
 import tracemalloc
 import zipfile
 from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from contracts.errors import ConfigError, Conflict, InvalidMessage, NotFound
 from deploy.cli.main import main
-from identity.files import write_private
 from spoke import limits
-from spoke.installing.installation import Fetched
-from spoke.installing.installed import Installed, Manifest
+from spoke.installing.installation import Fetched, Installation
+from spoke.installing.installed import Installed, Manifest, digest_of
 from spoke.installing.skill import InstallationSkill
 from spoke.installing.sources import fetch
 from spoke.isolation.environment import Environment, Lock
@@ -222,19 +222,60 @@ def test_what_is_confirmed_covers_the_files_of_the_packages(tmp_path: Path) -> N
     assert one != other
 
 
-def test_two_that_are_installed_at_once_are_both_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_of_two_installations_at_once_the_second_is_refused(
+    home: Path, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record, place = Installed(tmp_path), "spoke.installing.installed.write_private"
+    installation = Installation(home)
+    with installation.fetched(str(repository)) as one, installation.fetched(str(repository)) as other:
+        one.install()
+        with pytest.raises(Conflict, match="changed since"):
+            other.install()
+    with Installed(home / "spoke").alone():
+        for action in (["remove", "vacuum"], ["update", "vacuum"]):
+            assert main(["skills", *action, "--yes"]) == 1
+            assert "another installation" in capsys.readouterr().err
+    assert [each.state for each in installation.list()] == [""]
 
-    def written(path: Path, content: bytes, *, instead_of: bytes) -> bool:
-        monkeypatch.setattr(place, write_private)
-        record.put("oven", Manifest(name="oven"))
-        return write_private(path, content, instead_of=instead_of)
 
-    monkeypatch.setattr(place, written)
-    record.put("vacuum", Manifest(name="vacuum"))
-    assert set(record.all()) == {"oven", "vacuum"}
+def test_names_with_line_feeds_have_a_digest_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    nothing = sha256(b"").hexdigest()
+    (tmp_path / "one" / f"a.py\n{nothing}\nb.py").touch()
+    for name in ("a.py", "b.py"):
+        (tmp_path / "two" / name).touch()
+    assert digest_of(tmp_path / "one") != digest_of(tmp_path / "two")
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_whose_files_unpack_without_a_bound_is_refused(tmp_path: Path, way: int) -> None:
+    with zipfile.ZipFile(tmp_path / "small.zip", "w", way) as archive:
+        archive.writestr("skill.py", bytes(32 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="packed in a way"):
+            fetch(str(tmp_path / "small.zip"), tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no limits of a process")
+@pytest.mark.parametrize(
+    ("limit", "most", "reason"),
+    [("GIT_BYTES", 1 << 17, "more than"), ("GIT_MEMORY_BYTES", 1 << 20, "failed")],
+)
+def test_git_is_ended_when_it_takes_more_than_a_skill_may(
+    home: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, reason: str
+) -> None:
+    (repository / "large.bin").write_bytes(os.urandom(1_000_000))
+    _git(repository, "add", ".")
+    _git(repository, "commit", "--quiet", "--message", "Add much")
+    source = f"git+{repository.as_uri()}@{_git(repository, 'rev-parse', 'HEAD')}"
+    monkeypatch.setattr(limits, limit, most)
+    with pytest.raises(ConfigError, match=reason):
+        fetch(source, home / "new")
+    assert not (home / "new.git").exists()
 
 
 @pytest.mark.parametrize("name", ["files", "new", "old", "before"])

@@ -20,6 +20,7 @@ def packages(options: argparse.Namespace) -> None:
     Chooses the versions, shows them, and installs them into an environment that only this skill has. Each
     file is checked against the hash that it had when it was shown.
     """
+    from spoke.installing.installed import Installed
     from spoke.isolation.environment import Environment
 
     home = Home.named()
@@ -31,7 +32,8 @@ def packages(options: argparse.Namespace) -> None:
     note(f"{options.name} needs:\n" + "\n".join(f"  {each}" for each in lock.packages))
     if not is_sure("Install these packages? Their code runs with your rights.", yes=options.yes):
         return
-    environment.install(lock)
+    with Installed(home.spoke).alone():
+        environment.install(lock)
     text = f"Packages installed: {len(lock.packages)}. A spoke that runs offers the skill in a few seconds."
     Output(options.json).result({"packages": list(lock.packages)}, text=text)
 
