@@ -34,6 +34,9 @@ TURNS_EXPORTED_AT_ONCE: Final = 100
 
 MOST_ANSWERED_KEPT: Final = 1_000
 """Answered questions that are kept to tell a repetition from an unknown id."""
+SPOKEN_YES_S: Final = 60.0
+"""How long a question in words waits for its yes: a person who was asked aloud answers at once."""
+MOST_WORD_QUESTIONS: Final = 200
 OPERATION_END_S: Final = 5.0
 """How long an operation that changes something may take to end after the page that called it is gone."""
 TASK_RETRY_S: Final = (1.0, 60.0)

@@ -110,9 +110,6 @@ REGISTRATION_LOOK_S: Final = 0.1
 """A skill may call before the hub has read its registration, some 100 ms later."""
 MOST_NESTED_CALLS: Final = 3
 """Of a call that a skill makes, the calls that it may lead to: two that call each other end."""
-SPOKEN_YES_S: Final = 60.0
-"""How long a question in words waits for its yes: a person who was asked aloud answers at once."""
-MOST_WORD_QUESTIONS: Final = 200
 NAMES_ASKED: Final = 5
 """Names of what a call changes that are read out in its question."""
 MESSAGE_ASKED: Final = 200

@@ -54,6 +54,11 @@ class SentenceChoice:
     is_later: bool = False
 
     @property
+    def offer(self) -> str:
+        """Return the sentence that a yes says; empty where there is none, or it would leave out the time."""
+        return "" if self.is_later else self.said
+
+    @property
     def question(self) -> str:
         """Return the question for the user."""
         language = self.calls[0].language

@@ -21,6 +21,7 @@ from agent_core.tools.toolset import SkillToolset, Toolset
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
 from chat.turns import Turn, Turns, TurnWork
+from chat.word_questions import WordQuestion, WordQuestions
 from contracts.chat import (
     AGENTS,
     HOME_ASSISTANT,
@@ -44,7 +45,7 @@ from hub_agent.calls.device_manager import ActingCaller, DeviceManager
 from hub_agent.calls.rate import Quotas
 from hub_agent.chat.history import Histories, History, Reader
 from hub_agent.chat.record import ConversationRecord
-from hub_agent.chat.spoken_yes import WordConsent, WordQuestion, WordQuestions
+from hub_agent.chat.spoken_yes import WordConsent
 from hub_agent.prompt import Asked, Prompter
 from hub_agent.settings import HubSettings
 from hub_registry.access.accounts import User
@@ -258,9 +259,9 @@ class Assistant:
             device=turn.device,
         )
         if in_words is not None and in_words.question and isinstance(matched, SentenceCall):
-            self.words.add(turn, matched, in_words)
-        elif isinstance(matched, SentenceChoice):
-            self.words.offer(turn, matched)
+            self.words.add(turn, in_words.question, matched=matched, digest=in_words.digest)
+        elif isinstance(matched, SentenceChoice) and matched.offer:
+            self.words.add(turn, matched.question, offered=matched.offer)
 
     async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> None:
         with span("hub", "prompt"):

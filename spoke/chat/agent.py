@@ -20,6 +20,7 @@ from agent_core.turn import Emit
 from chat.questions import Questions, TurnConfirmer
 from chat.service import unknown_conversation
 from chat.turns import Turn, Turns
+from chat.word_questions import WordQuestions
 from contracts.chat import (
     AGENTS,
     ChatRequest,
@@ -86,6 +87,7 @@ class Agent:
         self._sync = sync
         self._tasks = tasks
         self._questions = Questions()
+        self._words = WordQuestions()
         self._turns = Turns(record, tasks=tasks, slots=Slots(each=chat.open_turns))
         self._local: LocalAgent | None = None
         # Conversations whose last notice was that this device works offline.
@@ -111,7 +113,9 @@ class Agent:
         if request.agent in AGENTS:
             self.skills.refresh()
             language = self._settings.household.language
-            matched = await self.skills.finder.understand(request.message, language=language, current=device)
+            asked = self._words.take(request, user=_OWNER, token="")
+            said = request.message if asked is None else asked.offered
+            matched = await self.skills.finder.understand(said, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
             return await self._turns.open(turn, partial(self._run_sentence, matched))
@@ -238,6 +242,8 @@ class Agent:
             emit=turn.emit,
             device=turn.device,
         )
+        if isinstance(matched, SentenceChoice) and matched.offer:
+            self._words.add(turn, matched.question, offered=matched.offer)
 
     async def _answer(self, turn: Turn) -> None:
         emit = turn.emit

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_core.skills.skill import Skill, skill_method
-from hub_agent import limits
+from chat import limits
 from tests.hub_agent.home import Home, open_home
 
 

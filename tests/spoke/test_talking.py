@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_core import limits
 from agent_core.skills.skill import Skill, skill_method
 from hub_agent.chat.record import ConversationRecord
 from identity.keys import KeyPair
@@ -328,3 +329,30 @@ async def questions_at(home: Home, conversation: str) -> list[str]:
     registry = home.hub.registry
     record = ConversationRecord(registry.store, instance="reader")
     return [turn.question for turn in await record.turns(registry.admin.id, conversation, limit=10)]
+
+
+PUMP = '''
+from spoke import Skill, skill_method
+
+
+class PumpSkill(Skill):
+    """A pump."""
+
+    @skill_method(destructive=True)
+    def turn_on(self) -> None:
+        """Empty the pool."""
+
+    @skill_method()
+    def turn_off(self) -> None:
+        """Stop."""
+'''
+
+
+async def test_a_yes_says_the_sentence_that_the_device_itself_has_offered(
+    home: Home, place: Place, hub_model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INTENT_WAIT_S", 60.0)  # a busy machine is no reason to fail
+    place.add_skill("pump.py", PUMP)
+    async with open_talker(home, place) as talker:
+        said = [(await talker.say(text)).text for text in ("turn on the pmup", "Ja!", "yes")]
+    assert said == ["Did you mean: turn on the pump?", "Turned on the switch.", "The hub answers."]
