@@ -35,7 +35,7 @@ async def keep_bounded(client: Client) -> None:
                 found = await streams.stream_info(name)
                 if (bounded := found.config.evolve(**bounds)) != found.config:
                     await streams.update_stream(bounded)
-                    _log.info("%s of NATS is bounded now", name)
+                    _log.debug("%s of NATS is bounded now", name)
                 stored, most = found.state.bytes, bounds["max_bytes"]
                 if stored > limits.NATS_FULL_SHARE * most:
                     _log.warning("%s of NATS holds %d MiB of at most %d", name, stored >> 20, most >> 20)

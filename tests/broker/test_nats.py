@@ -27,7 +27,7 @@ DEVICE, OTHER = Principal("device", "pc"), Principal("device", "tv")
 async def test_what_a_device_retains_without_end_keeps_no_other_from_going_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, "broker")
     monkeypatch.setattr(limits, "NATS_STORE_BYTES", 8 << 20)
     monkeypatch.setattr(limits, "NATS_STORE_LOOK_S", 0.1)
     for bounds in streams.BOUNDS.values():

@@ -115,7 +115,7 @@ def _described(
     topic = f"{prefix}hub/chat/{name}"
     if options.chat and several:
         ask = f"publish the message to {topic}/request/1"
-        yield f"to chat:   mosquitto_sub -t '{topic}/reply/#' -v, and {ask}"
+        yield f"to chat:   mosquitto_sub -t '{topic}/reply/+' -v, and {ask}"
     elif options.chat:
         # Two programs at a time would push each other off; this one asks and hears the answer.
         yield f"to chat:   mosquitto_rr -t {topic}/request/1 -e {topic}/reply/1 -m 'turn on the lamp'"
