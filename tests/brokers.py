@@ -21,7 +21,7 @@ from broker.mosquitto.provisioning import open_security, provision
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys
 from broker.nats.logins import NatsAccess, NatsLogins, open_nats
-from broker.nats.process import NatsSettings, find_binary, open_nats_server
+from broker.nats.process import find_binary, open_nats_server
 from bus.link import LinkSettings
 from contracts.access import Principal
 from identity import tokens
@@ -175,8 +175,8 @@ async def _mosquitto(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
 @asynccontextmanager
 async def _nats(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
     node = Node("127.0.0.1", mqtt=0, hub=0, websocket=0)
-    settings = NatsSettings(directory, NatsKeys(hub).for_nodes(), node)
-    async with open_nats_server(settings) as server, open_logins(server.hub_url, hub) as logins:
+    opening = open_nats_server(directory, NatsKeys(hub).for_nodes(), node)
+    async with opening as server, open_logins(server.hub_url, hub) as logins:
         web = f"ws://127.0.0.1:{server.node.websocket}"
         yield Bus("nats", server.url, hub, logins.allow, web)
 

@@ -13,7 +13,7 @@ from contracts.addresses import bracketed, is_loopback
 from contracts.errors import ConfigError
 from identity.certificates import ServerCertificate
 
-__all__ = ["ACCOUNT_OF_HUB", "NatsConfig", "Node", "render"]
+__all__ = ["ACCOUNT_OF_HUB", "Node", "render"]
 
 ACCOUNT_OF_HUB: Final = "hub"
 """Account in which the hub is asked who may log in; no topic of the home is there."""
@@ -55,45 +55,31 @@ class Node:
         return {name: port for name, port in found.items() if port is not None}
 
 
-@dataclass(frozen=True)
-class NatsConfig:
-    """Content of the file.
-
-    Attributes:
-        name: Of the node, always the same and no other's.
-        data_dir: Where it keeps retained messages.
-    """
-
-    name: str
-    node: Node
-    keys: NodeKeys
-    data_dir: Path
-    max_packet_bytes: int = 1 << 20
-
-
-def render(config: NatsConfig) -> str:
+def render(node: Node, keys: NodeKeys, *, name: str, store: Path) -> str:
     """Write the file, in JSON, which NATS reads. It holds the secret of the nodes: keep it owner-only.
+
+    Args:
+        name: Of the node, always the same and no other's.
+        store: Where it keeps retained messages.
 
     Raises:
         ConfigError: If it would be open to other machines without TLS unasked.
     """
-    node = config.node
     if node.tls is None and not node.insecure and not is_loopback(node.host):
         raise ConfigError(
             f"NATS would listen on {node.host} without TLS",
             hint="Give it a certificate, or ask for it with --insecure-lan.",
         )
-    return json.dumps(dict(_entries(config)), indent=1) + "\n"
+    return json.dumps(dict(_entries(node, keys, name, store)), indent=1) + "\n"
 
 
-def _entries(config: NatsConfig) -> Iterator[tuple[str, Any]]:
-    node, keys = config.node, config.keys
-    yield "server_name", config.name
+def _entries(node: Node, keys: NodeKeys, name: str, store: Path) -> Iterator[tuple[str, Any]]:
+    yield "server_name", name
     yield "listen", _endpoint(node.host, node.hub)
-    yield "max_payload", config.max_packet_bytes
+    yield "max_payload", 1 << 20
     yield "max_pending", limits.NATS_PENDING_BYTES
     yield "logtime", False
-    yield "jetstream", {"store_dir": str(config.data_dir), "max_file_store": limits.NATS_STORE_BYTES}
+    yield "jetstream", {"store_dir": str(store), "max_file_store": limits.NATS_STORE_BYTES}
     yield "system_account", _SYSTEM
     yield (
         "accounts",

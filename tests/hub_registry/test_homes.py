@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys
-from broker.nats.process import NatsSettings, open_nats_server
+from broker.nats.process import open_nats_server
 from bus.link import open_link
 from contracts.errors import ConfigError, LoginRefused
 from deploy.cli.main import main
@@ -94,7 +94,7 @@ async def test_a_node_of_one_home_does_not_join_the_cluster_of_another(
             others = (f"127.0.0.1:{ports[other]}",)
             node = Node("127.0.0.1", mqtt=0, hub=0, cluster=ports[name], others=others)
             keys = NatsKeys(KeyPair.generate()).for_nodes()
-            await stack.enter_async_context(open_nats_server(NatsSettings(tmp_path / name, keys, node)))
+            await stack.enter_async_context(open_nats_server(tmp_path / name, keys, node))
         await eventually(lambda: "uthentication error" in caplog.text)
 
 

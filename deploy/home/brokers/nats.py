@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys, NodeKeys
-from broker.nats.process import NatsSettings, RunningNats, open_nats_server
+from broker.nats.process import RunningNats, open_nats_server
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
 from deploy.home.brokers.registry import OurBroker, announced, only_broker, report_broker
@@ -33,11 +33,11 @@ async def run_nats(
             from deploy.home.lan import enter_lan
 
             opened = await enter_lan(stack, home, lan, report=report)
-        settings = NatsSettings(
+        opening = open_nats_server(
             home.broker / "nats", await _node_keys(home), _node(home, ports, node, lan, opened)
         )
         with chosen_by(NODE_PORT_OPTIONS):
-            running = await stack.enter_async_context(open_nats_server(settings))
+            running = await stack.enter_async_context(opening)
         if opened is not None:
             # It has no other way to read renewed certificates; clients use another node meanwhile.
             opened.on_renewed(running.process.restart)
