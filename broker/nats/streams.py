@@ -28,7 +28,9 @@ BOUNDS: Final[dict[str, dict[str, Any]]] = {
 async def keep_bounded(client: Client) -> None:
     """Bound the streams that NATS makes at the first login, and warn of one that fills, until cancelled."""
     streams = client.jsm(prefix=API, timeout=limits.NATS_ANSWER_S)
-    while True:
+    task = asyncio.current_task()
+    # While it flushes, the client catches a cancellation and goes on.
+    while task is not None and not task.cancelling():
         wait = limits.NATS_STORE_LOOK_S
         try:
             for name, bounds in BOUNDS.items():

@@ -2,11 +2,13 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
+import nats.errors
 import nkeys
 import pytest
 
@@ -49,6 +51,25 @@ async def test_what_a_device_retains_without_end_keeps_no_other_from_going_on(
             await hub.subscribe("devices/tv/status", lambda message: heard.put_nowait(message.payload))
             assert await asyncio.wait_for(heard.get(), 10) == b"after"
         assert other.connected
+
+
+async def test_the_streams_are_watched_no_longer_when_the_hub_ends_while_the_client_flushes() -> None:
+    begun = asyncio.Event()
+
+    class Flushing:
+        def jsm(self, **_: object) -> "Flushing":
+            return self
+
+        async def stream_info(self, name: str) -> None:
+            begun.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            raise nats.errors.TimeoutError
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(streams.keep_bounded(Flushing()))  # type: ignore[arg-type]
+        await begun.wait()
+        watching.cancel()
 
 
 async def test_an_address_whose_logins_are_refused_fills_neither_the_log_nor_the_hubs_time(
