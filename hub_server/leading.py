@@ -66,15 +66,14 @@ class Leader:
 
     Attributes:
         parts: None while another replica leads.
-        push_words: Writes notifications for browsers; None for plain ones.
         remote_part: Returns parts of prompts while another replica leads.
     """
 
     def __init__(self, operations: Operations[Bearer]) -> None:
         self.parts: LeadingParts | None = None
-        self.push_words: Any = None
         self.remote_part: Callable[[str, Asked], Awaitable[PromptPart | None]] | None = None
         self._operations = operations
+        self._changes: dict[str, Callable[[Live], None]] = {}
 
     @property
     def live(self) -> Live:
@@ -114,11 +113,11 @@ class Leader:
             return await self.remote_part(name, asked) if self.remote_part is not None else None
         return await self.live.contributions[name](asked)
 
-    def use_push_words(self, words: Any) -> None:
-        """Have notifications for browsers written by this, now and whenever it leads."""
-        self.push_words = words
+    def change(self, what: str, change: Callable[[Live], None]) -> None:
+        """Change the live home, now and whenever it leads, in place of an earlier change of the same name."""
+        self._changes[what] = change
         if self.parts is not None:
-            self.parts.live.push.words = words
+            change(self.parts.live)
 
     def close(self) -> None:
         """End the streams of events."""
@@ -131,8 +130,9 @@ class Leader:
         services = parts.services if parts is not None else (None,) * len(_RESOURCES)
         for resource, service in zip(_RESOURCES, services, strict=True):
             self._operations.put(resource, service)
-        if parts is not None and self.push_words is not None:
-            parts.live.push.words = self.push_words
+        if parts is not None:
+            for change in self._changes.values():
+                change(parts.live)
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from chat.http.guard import is_from_own_page, page_policy
 from chat.tasks import open_tasks, supervise
 from contracts.errors import StrawberryError
 from hub_server.http.pages import path_in_app
+from hub_server.live import Live
 from hub_server.service import Hub
 from hub_web import limits
 from hub_web.api import Api
@@ -94,7 +95,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
     hub_name = f"{hub.registry.hub_id} {key}"
     api = partial(Api, hub.operations, hub.gate, hub.chat, hub.health, hub_name)
-    hub.leader.use_push_words(push_text)
+    hub.leader.change("push words", _use_push_words)
     async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)
@@ -117,6 +118,10 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
             hub.turns.interrupt()
             await core.app.stop()
             core.loop = None
+
+
+def _use_push_words(live: Live) -> None:
+    live.push.words = push_text
 
 
 def _on_error(error: Exception) -> None:

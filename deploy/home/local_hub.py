@@ -46,6 +46,7 @@ from hub_agent.settings import (
     WatcherSettings,
     WyomingSettings,
 )
+from hub_server.live import Live
 from hub_server.service import Hub, open_hub
 from hub_web import open_web
 
@@ -150,10 +151,13 @@ async def enter_hub(
     )
 
     def take_over() -> None:
-        if hub.leader.parts is None:
-            return
-        hub.live.home_assistant.client.use(choose_home_assistant(home))
-        hub.live.notifications.use(_notifications(home))
+        access, notifications = choose_home_assistant(home), _notifications(home)
+
+        def change(live: Live) -> None:
+            live.home_assistant.client.use(access)
+            live.notifications.use(notifications)
+
+        hub.leader.change("settings", change)
 
     await stack.enter_async_context(reloaded_models(home, hub, report, also=take_over))
     await _report_setup(hub, report)

@@ -36,7 +36,7 @@ from contracts.chat.stream import (
     TurnEventFrame,
     TurnStateFrame,
 )
-from contracts.errors import NotFound, StrawberryError, TooManyRequests, Unauthorized
+from contracts.errors import Conflict, NotFound, StrawberryError, TooManyRequests, Unauthorized
 from contracts.rates import Slots, TokenBucket
 from contracts.validation import parsed
 from hub_agent.chat.assistant import key_of
@@ -46,6 +46,7 @@ from hub_server import limits
 _log = logging.getLogger(__name__)
 
 _PATH: Final = "/api/chat/stream"
+_Frames = AsyncGenerator[bytes, None]
 
 
 class _Followed:
@@ -80,14 +81,14 @@ class _Followed:
             self._ended = True
             self._tell()
 
-    async def from_begin(self, *, ref: str = "", after: int = 0) -> AsyncGenerator[bytes, None]:
+    async def from_begin(self, *, ref: str = "", after: int = 0) -> _Frames:
         """Yield which turn it is, and then `frames`."""
         yield _json(Begun(ref=ref, turn=self.turn.id, conversation=self.turn.conversation_name))
         async with aclosing(self.frames(after)) as frames:
             async for frame in frames:
                 yield frame
 
-    async def frames(self, after: int) -> AsyncGenerator[bytes, None]:
+    async def frames(self, after: int) -> _Frames:
         """Yield the events after that one, to the end of the turn; where there are none, the last one."""
         self._clients += 1
         sent = False
@@ -148,7 +149,7 @@ class _Followed:
 class OtherReplicas(Protocol):
     """The turns of other replicas of this hub; each method does nothing where none of them has the turn."""
 
-    async def frames(self, turn: str, caller: Bearer, after: int) -> AsyncGenerator[bytes, None] | None:
+    async def frames(self, turn: str, caller: Bearer, after: int, ref: str = "") -> _Frames | None:
         """Return the frames of a turn after that event."""
 
     async def cancel(self, turn: str, caller: Bearer) -> TurnState | None:
@@ -217,7 +218,7 @@ class ChatSockets:
             )
         return followed
 
-    async def resume(self, turn: str, caller: Bearer, after: int) -> AsyncGenerator[bytes, None]:
+    async def resume(self, turn: str, caller: Bearer, after: int) -> _Frames:
         """Return the frames of a turn after that event, wherever it runs.
 
         Raises:
@@ -241,13 +242,13 @@ class ChatSockets:
         if self.others is None or not await self.others.confirm(turn, question, caller, approve=approve):
             await self.chat.confirm(turn, question, caller, approve=approve)
 
-    def frames(self, turn: str, user: str, through: str | None, after: int) -> AsyncGenerator[bytes, None]:
+    def frames(self, turn: str, user: str, through: str | None, after: int, ref: str = "") -> _Frames:
         """Return the frames of a turn that runs here, for another replica.
 
         Raises:
             NotFound: If there is none, or its events are no longer kept.
         """
-        return self._find(turn, user, through).from_begin(after=after)
+        return self._find(turn, user, through).from_begin(ref=ref, after=after)
 
     async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
         await followed.run()
@@ -341,7 +342,16 @@ class _Client:
                     # A client whose connection was lost does not know whether its message has arrived.
                     self._follow(self._sockets.find(frame.turn or "", self._bearer), ref=ref)
                     return
-                turn = await chat.ask(frame, self._bearer)
+                try:
+                    turn = await chat.ask(frame, self._bearer)
+                except Conflict as used:
+                    # Perhaps at another replica, before the connection to that was lost.
+                    others, name = self._sockets.others, frame.turn or ""
+                    found = await others.frames(name, self._bearer, 0, ref) if others is not None else None
+                    if found is None:
+                        raise
+                    self._send_on(name, found, ref, used)
+                    return
                 self._follow(self._sockets.follow(turn), ref=ref)
             case Resume(turn=name, after=after):
                 frames = await self._sockets.resume(name, self._bearer, after)
@@ -358,10 +368,10 @@ class _Client:
     def _follow(self, followed: _Followed, *, ref: str = "") -> None:
         self._send_on(followed.turn.id, followed.from_begin(ref=ref))
 
-    def _send_on(self, turn: str, frames: AsyncGenerator[bytes, None]) -> None:
+    def _send_on(self, turn: str, frames: _Frames, ref: str = "", used: Conflict | None = None) -> None:
         if (before := self._sending.get(turn)) is not None:
             before.cancel()
-        self._begin(turn, self._send_all(turn, frames))
+        self._begin(turn, self._send_all(turn, frames, ref, used))
 
     def _begin(self, name: str, work: Any) -> None:
         task = self._sending[name] = self._tasks.create_task(work, name=f"socket: {name}")
@@ -375,14 +385,15 @@ class _Client:
                 hint="Wait until one has ended.",
             )
 
-    async def _send_all(self, turn: str, frames: AsyncGenerator[bytes, None]) -> None:
+    async def _send_all(self, turn: str, frames: _Frames, ref: str, used: Conflict | None) -> None:
         try:
             async with aclosing(frames):
                 async for frame in frames:
                     await self._send(frame)
         except StrawberryError as error:
             # Of a turn that runs at another replica of the hub.
-            await self._refuse(error, turn)
+            error = used if used is not None and isinstance(error, NotFound) else error
+            await self._refuse(error, turn, ref=ref)
 
     async def _cancel(self, turn: str) -> None:
         try:

@@ -33,8 +33,11 @@ from hub_server.replicas.turns import RemoteTurns
 
 Opening = Callable[..., AbstractAsyncContextManager[None]]
 
-_JOINING = ("/api/devices/enrol", "/api/devices/join", "/api/devices/join/poll")
-"""What devices ask without a token: codes and logins of the broker are the leader's."""
+_OPEN = (
+    *("/api/devices/enrol", "/api/devices/join", "/api/devices/join/poll"),
+    *("/api/session", "/api/setup"),
+)
+"""What is asked without a token: codes, logins of the broker and limits of guesses are the leader's."""
 
 
 @asynccontextmanager
@@ -74,7 +77,14 @@ async def open_replica(
     passing = Passing(
         registry, gate, instance=settings.instance, is_there=lambda name: routing.is_there(name)
     )
-    routing = Routing(replica, leader, registry.store, agent.record, passing)
+    routing = Routing(
+        replica,
+        leader,
+        registry.store,
+        agent.record,
+        passing,
+        has_call=lambda device, call: manager.open_request(device, call) is not None,
+    )
     live = RemoteLive(registry, leader, own, routing, passing)
     # What belongs to the home has the same name whichever replica leads.
     of_home = settings.model_copy(update={"instance": MAIN})
@@ -92,7 +102,12 @@ async def open_replica(
     gate.passed_on, operations.elsewhere, leader.remote_part = passing.bearer, routing, live.part
     remote = RemoteTurns(sockets, routing, passing)
     sockets.others = remote
-    app.router.routes[:0] = [*live.routes(), remote.route(), *_joining(app, routing, passing)]
+    app.router.routes[:0] = [
+        *live.routes(),
+        remote.route(),
+        routing.route(),
+        *_open_routes(app, routing, passing),
+    ]
     try:
         async with open_tasks() as tasks:
             tasks.create_task(replica.stay(also=routing.look), name="replica: seen")
@@ -119,8 +134,8 @@ async def open_replica(
         await passing.close()
 
 
-def _joining(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
-    """Return routes that pass on to the leader what devices ask to join."""
+def _open_routes(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
+    """Return routes that pass on to the leader what devices and people ask without a token."""
 
     def passed(route: Route) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -131,5 +146,5 @@ def _joining(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
 
         return Route(route.path, endpoint, methods=["POST"])
 
-    found = (each for each in app.router.routes if isinstance(each, Route) and each.path in _JOINING)
+    found = (each for each in app.router.routes if isinstance(each, Route) and each.path in _OPEN)
     return [passed(each) for each in found if each.methods and "POST" in each.methods]

@@ -2,16 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 
+from pydantic import ValidationError
 from sqlmodel import Session
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
+from chat.http.requests import answer
 from chat.operations import Operation, Stream
-from contracts.errors import LinkError, Superseded
+from contracts.errors import LinkError, StrawberryError, Superseded
+from hub_agent.calls.from_skills import SkillCallBody
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.tables import TurnRow
 from hub_registry.access.bearer import Bearer
@@ -24,15 +28,29 @@ from hub_server.replicas.passing import From, Passing
 
 _HERE: Final = ("calls", "cluster", "conversations", "prompt", "sentences", "turns", "audit")
 """Resources that each replica serves from the database and what it hears; all others are the leader's."""
+_WITHIN: Final = "POST /api/skills/call/within"
+_CALLS: Final = "/api/replicas/calls"
 _OF_TURN: Final = ("POST /api/turns/{turn}/cancel", "POST /api/turns/{turn}/confirmations/{question}")
 
 
 class Routing:
-    """Knows the replicas, and passes on what this one does not do; see `chat.operations.Elsewhere`."""
+    """Knows the replicas, and passes on what this one does not do; see `chat.operations.Elsewhere`.
+
+    Args:
+        has_call: Returns whether a call of this replica runs on a device.
+    """
 
     def __init__(
-        self, replica: Replica, leader: Leader, store: Store, record: ConversationRecord, passing: Passing
+        self,
+        replica: Replica,
+        leader: Leader,
+        store: Store,
+        record: ConversationRecord,
+        passing: Passing,
+        *,
+        has_call: Callable[[str, str], bool],
     ) -> None:
+        self._has_call = has_call
         self._replica = replica
         self._leader = leader
         self._store = store
@@ -96,6 +114,8 @@ class Routing:
                 return None
             if operation.label in _OF_TURN:
                 return await self.runs(asking.user.id, str(given["turn"]))
+            if operation.label == _WITHIN:
+                return await self._called_at(asking, request)
             return await self._confirmed_at(request) if operation.resource.name == "calls" else None
         if not self.passes(operation):
             if (term := self._replica.term) is not None:
@@ -143,8 +163,34 @@ class Routing:
             return None
         confirmation = sent.get("confirmation") if isinstance(sent, dict) else None
         instance = confirmation.partition(".")[0] if isinstance(confirmation, str) else ""
-        others = (row for row, there in self._rows if there and row.instance != self._replica.instance)
-        return next((row for row in others if row.instance == instance), None)
+        return next((row for row in self._others() if row.instance == instance), None)
+
+    def _others(self) -> list[ReplicaRow]:
+        return [row for row, there in self._rows if there and row.instance != self._replica.instance]
+
+    async def _called_at(self, asking: Bearer, request: Request | None) -> ReplicaRow | None:
+        """Return the other replica whose call runs on the device that calls within it."""
+        try:
+            body = SkillCallBody.model_validate_json(await request.body() if request is not None else b"")
+        except ValidationError:
+            return None
+        device, call = asking.claims.sub, body.within
+        if call is None or self._has_call(device, call):
+            return None
+        asked = {"device": device, "call": call}
+        for row in self._others():
+            with suppress(StrawberryError):
+                if await self._passing.tell(row, _CALLS, asked):
+                    return row
+        return None
+
+    def route(self) -> Route:
+        """Make the route that replicas alone may use."""
+        return Route(_CALLS, self._answer_call, methods=["POST"])
+
+    async def _answer_call(self, request: Request) -> Response:
+        asked = await self._passing.internal(request)
+        return answer(self._has_call(asked["device"], asked["call"]))
 
     async def forward(self, place: ReplicaRow, request: Request, asking: Bearer) -> Response:
         """See `chat.operations.Elsewhere`."""

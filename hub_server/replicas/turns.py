@@ -31,12 +31,14 @@ class RemoteTurns:
         """Make the route that replicas alone may use."""
         return Route(_PATH, self._serve, methods=["POST"])
 
-    async def frames(self, turn: str, caller: Bearer, after: int) -> AsyncGenerator[bytes, None] | None:
+    async def frames(
+        self, turn: str, caller: Bearer, after: int, ref: str = ""
+    ) -> AsyncGenerator[bytes, None] | None:
         """Return the frames of a turn that another replica runs; None where none does."""
         if (row := await self._routing.runs(caller.user.id, turn, ended=True)) is None:
             return None
         asked = {"turn": turn, "user": caller.user.id, "through": key_of(caller), "after": after}
-        return self._passing.lines(row, _PATH, asked)
+        return self._passing.lines(row, _PATH, {**asked, "ref": ref})
 
     async def cancel(self, turn: str, caller: Bearer) -> TurnState | None:
         """Stop a turn that another replica runs, and return its state; None where none does."""
@@ -55,7 +57,7 @@ class RemoteTurns:
 
     async def _serve(self, request: Request) -> Response:
         asked = await self._passing.internal(request)
-        frames = self._sockets.frames(asked["turn"], asked["user"], asked["through"], asked["after"])
+        frames = self._sockets.frames(**asked)
 
         async def lines() -> AsyncGenerator[bytes, None]:
             async with aclosing(frames):

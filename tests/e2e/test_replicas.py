@@ -41,6 +41,13 @@ PEN = (
         _write(text)
         return text
 
+    uses = ("pen.JournalSkill.write",)
+
+    @skill_method()
+    async def relay(self, text: str) -> str:
+        """Have another call write a line."""
+        return await self.home.devices.pen.JournalSkill.write(text)
+
     @skill_method(read_only=True)
     def wait(self, text: str) -> str:
         """Wait until told to stop."""
@@ -53,13 +60,20 @@ PEN = (
 )
 
 
+LAN = pytest.mark.parametrize("house", [True], indirect=True, ids=["lan"])
+
+
 @pytest.fixture
-def house(tmp_path: Path, sandbox_files: Path, model: ScriptedModel) -> Iterator[Replicas]:
+def house(
+    tmp_path: Path, sandbox_files: Path, model: ScriptedModel, request: pytest.FixtureRequest
+) -> Iterator[Replicas]:
+    """Two replicas, with TLS where a test asks for that."""
+    lan = getattr(request, "param", False)
     require(postgresql.programs() is not None, postgresql.HINT)
     (tmp_path / "broker").mkdir()
     with (
         Mosquitto(tmp_path / "broker") as broker,
-        Replicas(tmp_path / "house", sandbox=sandbox_files, broker_url=broker.url) as house,
+        Replicas(tmp_path / "house", sandbox=sandbox_files, broker_url=broker.url, lan=lan) as house,
     ):
         house.use_model(model.base_url)
         house.start_replica("a")
@@ -127,6 +141,11 @@ def test_a_watcher_acts_once_though_its_leader_is_killed_or_stopped(house: Repli
         return len(journal.read_text().splitlines()) > 1
 
     wait_for(has_acted_again, what="the watcher again")
+
+
+def log_in(house: Replicas, name: str, password: str) -> int:
+    body = {"name": "owner", "password": password}
+    return httpx.post(f"{house.of(name).url}/api/session", json=body, timeout=60).status_code
 
 
 def acts(seen: SeenRequest) -> Says:
@@ -201,11 +220,26 @@ def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_i
     call["confirmation"] = asked.value.confirmation
     assert house.at("a", "/api/skills/call", call)["result"] == "direct"
 
-    # Followed through the other one, from its first event on.
+    # What a skill calls goes through its device's replica, for a call that goes through another one.
+    within = {"device": "pen", "skill": "JournalSkill", "method": "relay", "kwargs": {"text": "relayed"}}
+    assert house.at("b", "/api/skills/call", within)["result"] == "wrote relayed"
+
+    # Followed through the other one, from its first event on; also by who asks again.
     with socket_of(house, "b") as begun:
         begun.send(json.dumps({"kind": "chat", "message": "sign third", "turn": "t2b", "can_confirm": True}))
         until(begun, "confirmation")
     with socket_of(house, "a") as resumed:
+        asked_again = {
+            "kind": "chat",
+            "message": "sign third",
+            "turn": "t2b",
+            "can_confirm": True,
+            "ref": "7",
+        }
+        resumed.send(json.dumps(asked_again))
+        begun_there = json.loads(resumed.recv(PATIENCE_S))
+        assert (begun_there["kind"], begun_there["ref"], begun_there["turn"]) == ("begun", "7", "t2b")
+        until(resumed, "confirmation")
         resumed.send(json.dumps({"kind": "resume", "turn": "t2b"}))
         question = until(resumed, "confirmation")
         resumed.send(
@@ -244,6 +278,7 @@ def test_a_turn_is_stopped_and_confirmed_through_another_replica_and_ends_with_i
     assert [each["state"] for each in house.at("a", "/api/cluster")] == ["leads", "gone"]
 
 
+@LAN
 def test_a_leader_that_is_told_to_stop_is_followed_and_ends_its_turns(
     house: Replicas, model: ScriptedModel
 ) -> None:
@@ -253,6 +288,16 @@ def test_a_leader_that_is_told_to_stop_is_followed_and_ends_its_turns(
     question = wait_for(lambda: asked.seen("confirmation"), what="the question")
     house.at("b", "/api/memory", {"category": "garden", "text": "The hose leaks"})
     wait_for((house.home_of("b") / "hub" / "MEMORY.md").exists, what="the memory at the other replica")
+    # What it is set to meanwhile counts once it leads.
+    settings = house.home_of("b") / "strawberry.toml"
+    settings.with_name(".env").write_text("HOME_ASSISTANT_TOKEN=t\n")
+    settings.write_text(
+        settings.read_text().replace('"house"', '"other"') + '[home_assistant]\nurl = "http://127.0.0.1:1"\n'
+    )
+    wait_for(lambda: "now other" in house.log("b"), what="the changed settings")
+    # Guesses count together, whichever replica they are made at.
+    guessed = [log_in(house, name, "wrong") for name in "ab" * 5]
+    assert (set(guessed), log_in(house, "b", "wrong")) == ({401}, 429)
     house.send("a", signal.SIGTERM)
     wait_for(lambda: "in term 2" in house.log("b"), what="another leader")
     # Its turn goes on meanwhile, and so do its people.
@@ -260,4 +305,5 @@ def test_a_leader_that_is_told_to_stop_is_followed_and_ends_its_turns(
     wait_for(lambda: asked.seen("final"), what="the answer")
     assert journal.read_text() == "last\n"
     assert [each["text"] for each in house.at("b", "/api/memory")] == ["The hose leaks"]
+    assert house.at("b", "/api/health")["home_assistant"] is not None
     assert house.processes.pop("a").wait(30) == 0
