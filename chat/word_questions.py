@@ -23,14 +23,14 @@ class WordQuestion:
 
     Attributes:
         matched: The call that a yes confirms.
-        offered: In place of a call, the sentence that a yes says ("Did you mean …?").
+        offer: In place of a call, the sentence that a yes says ("Did you mean …?").
         digest: Of the call and all that was shown of it.
         text: What was asked, which is the answer of that turn.
         said: The message that led to it.
     """
 
     matched: SentenceCall | None
-    offered: str
+    offer: str
     digest: str
     text: str
     said: str
@@ -62,18 +62,12 @@ class WordQuestions:
         self._open: list[WordQuestion] = []
 
     def add(
-        self,
-        turn: Turn,
-        text: str,
-        *,
-        matched: SentenceCall | None = None,
-        digest: str = "",
-        offered: str = "",
+        self, turn: Turn, text: str, *, matched: SentenceCall | None = None, digest: str = "", offer: str = ""
     ) -> None:
         """Keep what a turn has asked."""
         asked = WordQuestion(
             matched,
-            offered,
+            offer,
             digest,
             text,
             turn.request.message,

@@ -103,7 +103,7 @@ class Assistant:
         matched = None
         asked = self.words.take(request, user=user.id, token=caller.claims.jti)
         confirmed = asked if asked is not None and asked.matched is not None else None
-        said = request.message if asked is None else asked.offered or asked.said
+        said = request.message if asked is None else asked.offer or asked.said
         if confirmed is not None:
             matched = allowed_sentence(confirmed.matched, agent.allow)
         elif agent.acts_on_sentences and not request.steps and not request.has_files:
@@ -261,7 +261,7 @@ class Assistant:
         if in_words is not None and in_words.question and isinstance(matched, SentenceCall):
             self.words.add(turn, in_words.question, matched=matched, digest=in_words.digest)
         elif isinstance(matched, SentenceChoice) and matched.offer:
-            self.words.add(turn, matched.question, offered=matched.offer)
+            self.words.add(turn, matched.question, offer=matched.offer)
 
     async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> None:
         with span("hub", "prompt"):

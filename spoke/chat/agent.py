@@ -114,7 +114,7 @@ class Agent:
             self.skills.refresh()
             language = self._settings.household.language
             asked = self._words.take(request, user=_OWNER, token="")
-            said = request.message if asked is None else asked.offered
+            said = request.message if asked is None else asked.offer
             matched = await self.skills.finder.understand(said, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
         if matched is not None:
@@ -243,7 +243,7 @@ class Agent:
             device=turn.device,
         )
         if isinstance(matched, SentenceChoice) and matched.offer:
-            self._words.add(turn, matched.question, offered=matched.offer)
+            self._words.add(turn, matched.question, offer=matched.offer)
 
     async def _answer(self, turn: Turn) -> None:
         emit = turn.emit
