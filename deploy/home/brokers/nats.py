@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys, NodeKeys
 from broker.nats.process import RunningNats, open_nats_server
+from contracts.addresses import LOOPBACK
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
 from deploy.home.brokers.registry import OurBroker, announced, only_broker, report_broker
@@ -77,23 +78,18 @@ def _node(home: Home, ports: BrokerPorts, node: NodeOptions, lan: LanOptions, op
 
 def _announcement(running: RunningNats, lan: "Lan | None") -> OurBroker:
     node = running.node
-    if lan is None:
-        return OurBroker(
-            "nats",
-            urls=(running.url,),
-            addresses=(running.url,),
-            nodes=(running.hub_url,),
-            websocket=f"ws://127.0.0.1:{node.websocket}/mqtt" if node.websocket is not None else None,
-        )
     mqtt, own, web = ("mqtt", "nats", "ws") if node.tls is None else ("mqtts", "tls", "wss")
-    # With TLS, this machine too goes by a name that its certificate is for.
-    urls = lan.urls(mqtt, node.mqtt) if node.tls is not None else (running.url,)
+
+    def addresses(scheme: str, port: int) -> tuple[str, ...]:
+        return lan.urls(scheme, port) if lan is not None else (f"{scheme}://{LOOPBACK}:{port}",)
+
     return OurBroker(
         "nats",
-        urls=urls,
-        addresses=lan.urls(mqtt, node.mqtt),
-        nodes=lan.urls(own, node.hub)[:1] if node.tls is not None else (running.hub_url,),
-        websocket=f"{lan.urls(web, node.websocket)[0]}/mqtt" if node.websocket is not None else None,
-        ca=lan.ca,
+        # With TLS, this machine too goes by a name that its certificate is for.
+        urls=addresses(mqtt, node.mqtt) if node.tls is not None else (running.url,),
+        addresses=addresses(mqtt, node.mqtt),
+        nodes=addresses(own, node.hub)[:1] if node.tls is not None else (running.hub_url,),
+        websocket=f"{addresses(web, node.websocket)[0]}/mqtt" if node.websocket is not None else None,
+        ca=lan.ca if lan is not None else None,
         insecure=node.insecure,
     )
