@@ -126,12 +126,12 @@ class NatsLogins:
 
     async def nodes(self) -> list[ClusterMember]:
         """List the nodes that the settings name, and whether the others know each."""
-        clients: dict[str, int] = {}
+        said: dict[str, dict[str, Any]] = {}
         with suppress(Disconnected):
             async with aclosing(self._answers("STATSZ", {})) as answers:
                 async for each in answers:
-                    clients[each["server"]["id"]] = each["statsz"]["connections"]
-        return await asyncio.gather(*(_node(url, clients) for url in self._access.urls))
+                    said[each["server"]["id"]] = each["statsz"]
+        return await asyncio.gather(*(_node(url, said) for url in self._access.urls))
 
     async def _end(self, principal: Principal, is_over: Callable[[str], bool]) -> None:
         # A device has one connection, by its id; of others several programs may have one each.
@@ -189,7 +189,7 @@ class NatsLogins:
         return self.servers
 
 
-async def _node(url: str, clients: dict[str, int]) -> ClusterMember:
+async def _node(url: str, said: dict[str, dict[str, Any]]) -> ClusterMember:
     """Read how the node introduces itself, which it does before a login."""
     info: dict[str, Any] = {}
     with suppress(OSError, ValueError):
@@ -197,13 +197,14 @@ async def _node(url: str, clients: dict[str, int]) -> ClusterMember:
             reader, writer = await asyncio.open_connection(host_of(url), urlsplit(url).port or 4222)
             info = json.loads((await reader.readline()).removeprefix(b"INFO "))
             writer.close()
-    found = clients.get(info.get("server_id", ""))
+    found = said.get(info.get("server_id", ""), {})
     return ClusterMember(
         kind="node",
         name=info.get("server_name", ""),
         state="serves" if info else "gone",
-        bus=found is not None,
-        clients=found,
+        bus=bool(found),
+        clients=found.get("connections"),
+        bytes=found.get("jetstream", {}).get("stats", {}).get("storage"),
         url=url,
         version=info.get("version", ""),
     )

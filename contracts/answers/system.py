@@ -134,6 +134,7 @@ class ClusterMember(Part):
         seen_s: Seconds since a replica last said that it is there.
         bus: Whether a replica was connected to the broker then, or a node is one with the others.
         clients: Connections to a node.
+        bytes: What a node stores.
     """
 
     kind: Literal["replica", "node"]
@@ -147,6 +148,7 @@ class ClusterMember(Part):
     seen_s: float | None = None
     started_at: Timestamp | None = None
     clients: int | None = None
+    bytes: int | None = None
 
 
 class McpServerState(Part):

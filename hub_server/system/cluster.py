@@ -28,7 +28,7 @@ class Cluster:
 cluster: Resource[Cluster, Bearer] = Resource(
     "cluster",
     "/api/cluster",
-    columns=("kind", "name", "state", "term", "leads_since", "seen_s", "bus", "clients", "url", "version"),
+    columns=("name", "state", "term", "leads_since", "seen_s", "bus", "clients", "bytes", "url", "version"),
 )
 
 
@@ -37,7 +37,7 @@ async def status(cluster: Cluster, asking: Bearer) -> list[ClusterMember]:
     """List the [replicas](scale.md#replicas) of the hub, the leader first, and the [nodes](scale.md#nats).
 
     `kind` is `replica` or `node`, `state` is `leads`, `serves` or `gone`; `seen_s` how long ago a replica
-    said that it is there, once a second; `clients` counts the connections to a node.
+    said that it is there, once a second; `clients` counts the connections to a node, `bytes` what it stores.
     """
     nodes = await cluster.nodes() if cluster.nodes is not None else []
     if not cluster.is_replica:

@@ -114,6 +114,7 @@ def _members(found: list[ClusterMember]) -> None:
                     text("Address"): each.url if each.kind == "node" else "",
                     text("Connections"): "" if each.clients is None else text.number(each.clients),
                     text("Bus"): "" if each.bus else text("not connected"),
+                    text("Stored"): "" if each.bytes is None else size(each.bytes),
                     text("Version"): each.version,
                 }
             )

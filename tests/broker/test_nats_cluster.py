@@ -162,3 +162,4 @@ async def test_the_next_call_goes_through_another_node_when_that_of_the_hub_is_k
         assert found.pop(own.hub_url).state == "gone"
         assert [(each.state, each.bus) for each in found.values()] == [("serves", True)] * 2
         assert found[next(each.hub_url for each in nodes if each.url == house.link.url)].clients
+        assert all(each.bytes is not None for each in found.values())
