@@ -97,7 +97,7 @@ async def _measured(house: House, crowd: LinkSettings, kind: str, spokes: list[S
     hub = psutil.Process(house.processes["hub"].pid)
     before, cpu = hub.memory_info().rss / _MB, _cpu(hub)
     first, again = (_messages(hub_id, spokes, seq) for seq in (1, 2))
-    async with open_link(crowd) as link:
+    async with open_link(crowd, wait_s=60) as link:
         begun = time.perf_counter()
         await publish(link, first)
         await _all_there(house, spokes)

@@ -81,6 +81,10 @@ up to 1.3 GB of memory."""
 NATS_PENDING_BYTES: Final = NATS_RETAINED_BYTES * 5 // 4
 """What may wait for a client: all that is retained comes at once. With 64 MiB, NATS's own, a hub that found
 more was disconnected at each try."""
+NATS_REQUESTS: Final = 200_000
+"""Requests that wait in a node: it asks itself for each retained message by one, and drops what is beyond."""
+NATS_WRITE: Final = "2m"
+"""How long a client may take to read what is retained."""
 NATS_UNDELIVERED_BYTES: Final = 256 << 20
 """Messages for programs that subscribe with QoS 1; the oldest make room."""
 NATS_SESSION_BYTES: Final = 64 << 20

@@ -77,9 +77,17 @@ def _entries(node: Node, keys: NodeKeys, name: str, store: Path) -> Iterator[tup
     yield "server_name", name
     yield "listen", _endpoint(node.host, node.hub)
     yield "max_payload", 1 << 20
+    yield "write_deadline", limits.NATS_WRITE
     yield "max_pending", limits.NATS_PENDING_BYTES
     yield "logtime", False
-    yield "jetstream", {"store_dir": str(store), "max_file_store": limits.NATS_STORE_BYTES}
+    yield (
+        "jetstream",
+        {
+            "store_dir": str(store),
+            "max_file_store": limits.NATS_STORE_BYTES,
+            "request_queue_limit": limits.NATS_REQUESTS,
+        },
+    )
     yield "system_account", _SYSTEM
     yield (
         "accounts",
