@@ -68,10 +68,12 @@ class MadeCall(Phrased):
         outcome: ``result``; the code of its error; ``dry_run``; ``limited`` or ``skipped`` where it was not
             made, with the reason in ``error``; ``unknown`` where the hub stopped meanwhile.
         result: As JSON, its beginning.
+        said: What is called, in words.
     """
 
     path: str
     arguments: dict[str, Json]
+    said: OrAbsent[PhraseText] = None
     outcome: str
     result: OrAbsent[str] = None
     error: OrAbsent[PhraseText] = None

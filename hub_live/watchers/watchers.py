@@ -13,8 +13,10 @@ from typing import Any
 from agent_core.provenance import Prompt
 from agent_core.sentences.index import SentenceCall
 from contracts.answers.watchers import (
+    Allowed,
     CheckedPredicate,
     DecisionEntry,
+    MadeCall,
     ProposedWatcher,
     Report,
     TraceEntry,
@@ -403,7 +405,14 @@ class Watchers:
         history = readable(
             await self.store.history(row.name, limit=limits.HISTORY_SHOWN), DecisionEntry.model_validate
         )
-        return WatcherWithHistory(**dict(self._shown(row)), history=history)
+        naming = self.naming(row.owner)
+
+        def said(call: MadeCall) -> MadeCall:
+            words = naming.call(Allowed(path=call.path, arguments=call.arguments))
+            return MadeCall.model_validate(dict(call) | {"said": words})
+
+        told = [entry.model_copy(update={"actions": [*map(said, entry.actions)]}) for entry in history]
+        return WatcherWithHistory(**dict(self._shown(row, naming)), history=told)
 
     def trace(self, name: str, by: Bearer) -> list[TraceEntry]:
         """Return the last looks at a watcher, newest first."""

@@ -133,7 +133,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
 
     page.get_by_role("button", name="Approve").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text('nas.NasSkill.stop(node="camera")')).to_be_visible()
+    expect(dialog).to_contain_text("and may use stop the node camera (nas)")
     dialog.get_by_role("button", name="Yes").click()
     expect(page.get_by_text("full is active")).to_be_visible()
     assert client.request("GET", "/api/watchers/full")["predicate"] == "disk > 90"
@@ -144,6 +144,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     wait_for(nas.journal, what="the action")
     assert nas.journal() == ["camera stopped"]
     expect(page.get_by_text("The disk is at 97 %.").first).to_be_visible()
+    expect(page.get_by_role("table", name="History")).to_contain_text("stop the node camera (nas)")
     told = house.cli("events", "--kind", "watcher").stdout
     assert "full  act: The disk is at 97 %. · devices.nas.NasSkill.stop: done\n" in told
     assert "template" not in told

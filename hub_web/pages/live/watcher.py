@@ -218,10 +218,10 @@ class _Watcher:
 
     def _row(self, entry: DecisionEntry) -> tuple[Cell, ...]:
         words = {**outcomes(), **{name: text(each) for name, each in OUTCOMES.items()}}
-        did = "; ".join(
-            f"{called(each)}: {text.message(each.error or '') or words[each.outcome]}"
+        did = [
+            f"{plain(text.message(each.said or ''))}: {text.message(each.error or '') or words[each.outcome]}"
             for each in entry.actions
-        )
+        ]
 
         def decision() -> None:
             badge(decision_of(entry.decision), kind_of(entry.decision).tone)
@@ -229,8 +229,11 @@ class _Watcher:
         def why() -> None:
             with stack().classes("sb-tight"):
                 Words("span", text.message(entry.reason), "sb-text")
-                if did:
-                    Words("span", did, "sb-mono sb-muted sb-text")
+                for each in did:
+                    Words("span", each, "sb-muted sb-text")
+                with folded(text("What exactly is called")) if did else nullcontext():
+                    for call in entry.actions:
+                        Words("span", called(call), "sb-code sb-wrap")
 
         tokens = text.number(entry.tokens) if entry.tokens else ""
         return view.ago(entry.at), decision, why, _values(entry.seen), tokens
@@ -264,10 +267,9 @@ class _Watcher:
     async def _approve(self) -> None:
         predicate = (self._predicate.value or "").strip()
         shown = self._watcher
-        calls = "\n".join(map(called, shown.allow))
-        if calls and not await view.ask(
+        if shown.allow and not await view.ask(
             text("Approve {name}?", name=shown.title),
-            text("It may then call, without asking:") + f"\n{calls}",
+            text("It then does this without asking:") + f"\n{plain(text.message(shown.sentence))}",
         ):
             return
         approval = Approval.model_construct(digest=shown.digest, predicate=predicate)
