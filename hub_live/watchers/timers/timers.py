@@ -97,6 +97,9 @@ class LaterCall(ApprovedCall):
         through = None if self.through is None else registry.directory.get(self.through)
         if self.through is not None and (through is None or through.revoked):
             raise NotFound("the device {device} with which it was asked for is gone", device=self.through)
+        # Who logs out ends a session, and means no timer.
+        if registry.authority.is_revoked(self.token) and not registry.authority.is_session(self.token):
+            raise NotFound("the program with which it was asked for was revoked")
         found = replace(
             self.found(self.arguments, registry.directory.seen_by(user.id)),
             confirmed=self.confirmed,

@@ -165,6 +165,21 @@ async def test_a_timer_makes_its_call_once_and_tells_what_failed(home: Home) -> 
     assert told.startswith("Not done: pc.LampSkill.fail (")
 
 
+async def test_a_timer_of_a_program_that_was_revoked_meanwhile_calls_nothing(home: Home) -> None:
+    lamp, timers, token = LampSkill(), home.hub.live.timers, await home.token()
+    await home.device("PC", lamp)
+    async with home.client(token) as client:
+        turn_on = {"call": "devices.pc.LampSkill.turn_on", "arguments": {"level": 30}}
+        made = await post(client, call("hub", "WatcherSkill.call_later", minutes=60, **turn_on))
+    await home.hub.registry.authority.revoke([home.hub.registry.authority.check(token).jti])
+    await timers._begin(timers._rows[made[1]["id"]])
+    await eventually(lambda: notified(home))
+    assert lamp.level == 0
+    assert [each["text"] for each in await notified(home)] == [
+        "Not done: pc.LampSkill.turn_on (the program with which it was asked for was revoked)"
+    ]
+
+
 async def test_a_timer_that_is_removed_as_it_ends_calls_nothing(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
