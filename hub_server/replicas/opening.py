@@ -77,14 +77,7 @@ async def open_replica(
     passing = Passing(
         registry, gate, instance=settings.instance, is_there=lambda name: routing.is_there(name)
     )
-    routing = Routing(
-        replica,
-        leader,
-        registry.store,
-        agent.record,
-        passing,
-        has_call=lambda device, call: manager.open_request(device, call) is not None,
-    )
+    routing = Routing(replica, leader, registry.store, agent.record, passing, manager.open_request)
     live = RemoteLive(registry, leader, own, routing, passing)
     # What belongs to the home has the same name whichever replica leads.
     of_home = settings.model_copy(update={"instance": MAIN})
@@ -102,12 +95,7 @@ async def open_replica(
     gate.passed_on, operations.elsewhere, leader.remote_part = passing.bearer, routing, live.part
     remote = RemoteTurns(sockets, routing, passing)
     sockets.others = remote
-    app.router.routes[:0] = [
-        *live.routes(),
-        remote.route(),
-        routing.route(),
-        *_open_routes(app, routing, passing),
-    ]
+    app.router.routes[:0] = [*live.routes(), remote.route(), routing.route(), *_open(app, routing, passing)]
     try:
         async with open_tasks() as tasks:
             tasks.create_task(replica.stay(also=routing.look), name="replica: seen")
@@ -134,7 +122,7 @@ async def open_replica(
         await passing.close()
 
 
-def _open_routes(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
+def _open(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
     """Return routes that pass on to the leader what devices and people ask without a token."""
 
     def passed(route: Route) -> Route:

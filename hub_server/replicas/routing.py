@@ -37,7 +37,7 @@ class Routing:
     """Knows the replicas, and passes on what this one does not do; see `chat.operations.Elsewhere`.
 
     Args:
-        has_call: Returns whether a call of this replica runs on a device.
+        open_request: Returns what runs on a device under the id of a call of this replica, if anything.
     """
 
     def __init__(
@@ -47,10 +47,9 @@ class Routing:
         store: Store,
         record: ConversationRecord,
         passing: Passing,
-        *,
-        has_call: Callable[[str, str], bool],
+        open_request: Callable[[str, str], object],
     ) -> None:
-        self._has_call = has_call
+        self._open_request = open_request
         self._replica = replica
         self._leader = leader
         self._store = store
@@ -175,7 +174,7 @@ class Routing:
         except ValidationError:
             return None
         device, call = asking.claims.sub, body.within
-        if call is None or self._has_call(device, call):
+        if call is None or self._open_request(device, call) is not None:
             return None
         asked = {"device": device, "call": call}
         for row in self._others():
@@ -190,7 +189,7 @@ class Routing:
 
     async def _answer_call(self, request: Request) -> Response:
         asked = await self._passing.internal(request)
-        return answer(self._has_call(asked["device"], asked["call"]))
+        return answer(self._open_request(asked["device"], asked["call"]) is not None)
 
     async def forward(self, place: ReplicaRow, request: Request, asking: Bearer) -> Response:
         """See `chat.operations.Elsewhere`."""
