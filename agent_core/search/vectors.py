@@ -31,6 +31,8 @@ class TokenVectors:
         from tokenizers import Tokenizer
 
         self._tokenizer = Tokenizer.from_file(str(package / _TOKENIZER))
+        # It would keep 10,000 whole texts, 1.5 kB and more each, and in each thread others.
+        self._tokenizer.model._resize_cache(0)
         # The file is mapped into memory, so that only the parts with the vectors of used tokens are read.
         file: Any = safe_open(package / _VECTORS, framework="numpy")
         rows = file.get_slice("embedding.weight")

@@ -1,7 +1,9 @@
 """Search by meaning, with a small real embedding behind a real HTTP server."""
 
 import asyncio
+import ctypes
 import importlib.util
+import platform
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from agent_core.models.entries import Model, ModelEntry
 from agent_core.search.embeddings import BUDGET_S, Embeddings, open_embeddings
 from agent_core.search.index import IndexedDevice, SkillIndex
+from agent_core.search.vectors import token_vectors
 from benchmarks.search.recall import OurSearch, own_requests
 from contracts.devices.registration import Method, Registration
 from deploy.doctor.checks import check_search
@@ -200,3 +203,20 @@ async def test_an_error_in_the_background_leaves_the_search_by_words() -> None:
         assert await embeddings.similar("music") is None
         assert not running.done()
         running.cancel()
+
+
+class _MallInfo(ctypes.Structure):
+    _fields_ = tuple((f"field_{number}", ctypes.c_size_t) for number in range(10))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc what is in use")
+def test_the_tokenizer_keeps_no_texts() -> None:
+    skip_without_vectors()
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _MallInfo
+    vectors = token_vectors()
+    vectors.embed(["remember 0"])
+    before = libc.mallinfo2().field_7
+    for number in range(3_000):
+        vectors.embed([f"remember the number {number}, and no other one"])
+    assert libc.mallinfo2().field_7 - before < 1_000_000
