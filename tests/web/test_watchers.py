@@ -134,6 +134,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_role("button", name="Approve").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("and may use stop the node camera (nas)")
+    expect(dialog).to_contain_text('nas.NasSkill.stop(node="camera")')
     dialog.get_by_role("button", name="Yes").click()
     expect(page.get_by_text("full is active")).to_be_visible()
     assert client.request("GET", "/api/watchers/full")["predicate"] == "disk > 90"

@@ -267,9 +267,11 @@ class _Watcher:
     async def _approve(self) -> None:
         predicate = (self._predicate.value or "").strip()
         shown = self._watcher
+        # The words may be the skill's author's: what is approved is the calls.
+        calls = [plain(text.message(shown.sentence)), *map(called, shown.allow)]
         if shown.allow and not await view.ask(
             text("Approve {name}?", name=shown.title),
-            text("It then does this without asking:") + f"\n{plain(text.message(shown.sentence))}",
+            "\n".join((text("It then does this without asking:"), *calls)),
         ):
             return
         approval = Approval.model_construct(digest=shown.digest, predicate=predicate)
