@@ -5,6 +5,10 @@ from typing import Final
 MESSAGES_IN_A_ROW: Final = 64
 """Messages that are handled in a row of those that came while subscribing: with a thousand devices the broker
 has ten thousand retained ones."""
+RESUBSCRIBE_S: Final = (0.2, 30.0)
+"""First and longest wait before a subscription is asked for again that was refused after a reconnect."""
+RESUBSCRIBE_FIRST_S: Final = 3.0
+"""How long that goes on before the connection counts all the same: a cluster elects a leader in this time."""
 STEADY_S: Final = 5.0
 """Seconds after which a connection was of use, and the wait before the next attempt is short again. Two
 copies of one device would else take each other's place four times a second, each with all it publishes."""

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +32,22 @@ _LOGIN_REFUSED = frozenset({2, 4, 5, 133, 134, 135, 138, 140})
 """Reason codes of MQTT 3.1.1 and 5 (client id, user name, password, right, ban, method)."""
 _WITHOUT_A_REASON = 128
 """What paho says of any connection that ended without a DISCONNECT of the broker."""
+
+
+class SubscriptionRefused(Forbidden):
+    """The broker refuses filters.
+
+    Args:
+        filters: With the reason of each.
+    """
+
+    def __init__(self, filters: Mapping[str, str]) -> None:
+        listed = ", ".join(f"{name!r} ({reason})" for name, reason in filters.items())
+        super().__init__(
+            f"the broker refuses the subscription to {listed}",
+            hint="Check the rights of this login on the broker.",
+        )
+        self.filters = filters
 
 
 class Verdict(Enum):
@@ -201,7 +217,7 @@ class Connection:
             identifier: What the messages of these filters carry; only where ``identifies``.
 
         Raises:
-            Forbidden: If it refuses one of them.
+            SubscriptionRefused: If it refuses some of them.
             Disconnected: If the connection ends, or no answer comes.
         """
         properties = None
@@ -209,16 +225,10 @@ class Connection:
             properties = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
             properties.SubscriptionIdentifier = identifier
         code, mid = self._client.subscribe(filters, properties=properties)
-        refused = [
-            f"{name!r} ({reason.getName()})"
-            for (name, _), reason in zip(filters, await self._acknowledgement(code, mid), strict=False)
-            if reason.is_failure
-        ]
+        answers = zip(filters, await self._acknowledgement(code, mid), strict=False)
+        refused = {name: reason.getName() for (name, _), reason in answers if reason.is_failure}
         if refused:
-            raise Forbidden(
-                f"the broker refuses the subscription to {', '.join(refused)}",
-                hint="Check the rights of this login on the broker.",
-            )
+            raise SubscriptionRefused(refused)
 
     async def unsubscribe(self, filter_: str) -> None:
         """Unsubscribe, and wait for the broker's word."""

@@ -12,17 +12,20 @@ Policy for what cannot be handled at once:
 
 import asyncio
 import logging
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import suppress
 from typing import Any, Self
 
-from bus.limits import MESSAGES_IN_A_ROW
-from bus.link.connection import Connection, Protocol
+from bus.limits import MESSAGES_IN_A_ROW, RESUBSCRIBE_FIRST_S, RESUBSCRIBE_S
+from bus.link.connection import Connection, Protocol, SubscriptionRefused
 from bus.link.message import Message
 from bus.link.reconnection import Reconnection
 from bus.link.settings import LinkSettings
 from bus.link.subscriptions import Handler, Subscription, Subscriptions
 from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
+from contracts.rates import Backoff
 
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]
 
@@ -273,7 +276,8 @@ class Link:
         # Both steps may fail by a connection that ends meanwhile; the next one does them again.
         self._early.clear()
         try:
-            await self._subscribe_all(connection)
+            refused = await self._subscribe_all(connection)
+            refused = await self._subscribe_again(connection, refused, within_s=RESUBSCRIBE_FIRST_S)
         except Disconnected as error:
             _log.warning("could not subscribe: %s", error)
             return
@@ -296,8 +300,33 @@ class Link:
                 _log.warning("after connecting: %s", error)
             except Exception:  # noqa: BLE001 - the other callbacks run all the same
                 _log.exception("a callback failed after connecting")
+        with suppress(Disconnected):
+            await self._subscribe_again(connection, refused, within_s=math.inf)
 
-    async def _subscribe_all(self, connection: Connection) -> None:
+    async def _subscribe_again(
+        self, connection: Connection, refused: Collection[str], *, within_s: float
+    ) -> Collection[str]:
+        """Ask again for what the broker refused, as a cluster does, too, that has just lost a node.
+
+        Returns:
+            What it still refuses.
+        """
+        backoff, until = Backoff(*RESUBSCRIBE_S), asyncio.get_running_loop().time() + within_s
+        while refused and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(backoff.next())
+            still = []
+            for filter_, qos in self._subscriptions.wanted().items():
+                try:
+                    if filter_ in refused:
+                        await self._subscribe_one(connection, filter_, qos)
+                except SubscriptionRefused:
+                    still.append(filter_)
+            refused = still
+        return refused
+
+    async def _subscribe_all(self, connection: Connection) -> Collection[str]:
+        """Subscribe to all that is wanted; return what the broker refuses."""
+        refused: list[str] = []
         done: dict[int, int] = {}
         # What is subscribed while the broker answers has no connection yet, and counts on being found here.
         while wanted := {
@@ -313,10 +342,12 @@ class Link:
                 # An identifier is for all filters of a packet; all packets leave before the first answer.
                 steps = [self._subscribe_one(connection, filter_, qos) for filter_, qos in wanted.items()]
             for failure in await asyncio.gather(*steps, return_exceptions=True):
-                if isinstance(failure, Forbidden):
+                if isinstance(failure, SubscriptionRefused):
                     _log.error("%s", failure)
+                    refused += [name.removeprefix(self._prefix) for name in failure.filters]
                 elif failure is not None:
                     raise failure
+        return refused
 
     def _subscribe_one(self, connection: Connection, filter_: str, qos: int) -> Coroutine[Any, Any, None]:
         # The number is taken now: by the time that it is awaited, the filter may be unsubscribed.

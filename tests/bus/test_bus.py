@@ -2,12 +2,14 @@
 
 import asyncio
 import shutil
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from broker.probe import ProbeLogin, open_probe
 from bus.link import Message, open_link
+from bus.link.connection import Connection, SubscriptionRefused
 from contracts import topics
 from contracts.access import Principal
 from contracts.errors import Forbidden
@@ -108,3 +110,32 @@ async def test_a_reader_sees_the_same_over_a_websocket(any_bus: Bus) -> None:
         await hub.publish(CALL, b"secret arguments")
         await hub.publish(EVENT, b"pressed")
         assert (await reader.next())[:2] == (EVENT, b"pressed")
+
+
+async def test_a_subscription_that_a_cluster_refuses_for_a_moment_is_there_before_the_link_is_back(
+    any_bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe, refusals = Connection.subscribe, iter([True, True])
+
+    async def refused(self: Connection, filters: list[tuple[str, int]], **more: Any) -> None:
+        if next(refusals, False):
+            raise SubscriptionRefused({name: "Unspecified error" for name, _ in filters})
+        await subscribe(self, filters, **more)
+
+    inbox, back = asyncio.Queue[Message](), asyncio.Event()
+    async with (
+        open_link(await any_bus.link_settings(HUB)) as hub,
+        open_link(await any_bus.link_settings(LAMP)) as lamp,
+    ):
+        await hub.subscribe(topics.EVENT.filter(), inbox.put_nowait)
+
+        async def came_back() -> None:
+            back.set()
+
+        hub.on_connected(came_back)
+        monkeypatch.setattr(Connection, "subscribe", refused)
+        hub.reconnect()
+        await back.wait()
+        await lamp.publish(EVENT, b"heard")
+        assert (await asyncio.wait_for(inbox.get(), 30)).payload == b"heard"
+    assert next(refusals, False) is False
