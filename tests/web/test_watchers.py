@@ -104,7 +104,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
         "When Nas disk (nas) goes above 95 %: a model decides what to do, and may use stop the node camera "
         "(nas): Stop the camera node if the disk is above 95 %."
     )
-    page.get_by_text("What exactly is called").click()
+    page.get_by_text("What exactly is called").first.click()
     expect(page.get_by_text('nas.NasSkill.stop(node="camera")')).to_be_visible()
     expect(page.get_by_label("Predicate")).to_be_hidden()
     picture(page, "watcher-draft")
@@ -145,7 +145,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     wait_for(nas.journal, what="the action")
     assert nas.journal() == ["camera stopped"]
     expect(page.get_by_text("The disk is at 97 %.").first).to_be_visible()
-    expect(page.get_by_role("table", name="History")).to_contain_text("stop the node camera (nas)")
+    expect(page.get_by_role("group", name="History")).to_contain_text("stop the node camera (nas)")
     told = house.cli("events", "--kind", "watcher").stdout
     assert "full  act: The disk is at 97 %. · devices.nas.NasSkill.stop: done\n" in told
     assert "template" not in told
@@ -167,7 +167,7 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_label("Times").fill("every day at 7")
     picture(page, "watcher-edit")
     page.get_by_role("button", name="Save").click()
-    page.get_by_text("What exactly is called").click()
+    page.get_by_text("What exactly is called").first.click()
     expect(page.get_by_text('nas.NasSkill.stop(node="other")')).to_be_visible()
     changed = client.request("GET", "/api/watchers/full")
     assert (changed["state"], changed["predicate"]) == ("draft", "disk > 90")
