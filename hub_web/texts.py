@@ -29,7 +29,11 @@ def for_people(hint: str) -> str:
     """Return the hint of an error without its sentences for programs and terminals."""
     phrase = Phrase(hint)
     kept = (each for each in SENTENCES.split(phrase.template) if not _FOR_PROGRAMS.search(each))
-    return Phrase(" ".join(kept), **phrase.values)
+    values = {
+        name: for_people(value) if isinstance(value, Phrase) else value
+        for name, value in phrase.values.items()
+    }
+    return Phrase(" ".join(kept), **values)
 
 
 class Translator:

@@ -76,7 +76,7 @@ def _command(operation: Operation[Any, Any], command: Command) -> dict[str, Any]
             if name != MEMBER and (how := _format(name, _of(each)))
         }
     )
-    first, _, rest = _prose(operation).partition("\n\n")
+    first, _, rest = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", _prose(operation)).partition("\n\n")
     return {
         "name": name,
         "help": (first[:1].lower() + first[1:].rstrip(".")).replace("`", ""),

@@ -380,10 +380,10 @@ class Assistant:
                 "the agent {agent} has no model: {said}", agent=agent.name, said=said, hint=models.hint
             )
         models = self.gateway.models
-        said = Phrase.joined("; ", models.problems or ["no model is configured"])
+        said = Phrase.joined("; ", models.problems or [Phrase("no model is configured")])
         language = self.prompter.household(user).language
         examples = self.registry.search.examples(language, user.id, near=message, read_only=user.read_only)
-        works = Phrase("Did you mean: {examples}?", examples="; ".join(examples)) if examples else ""
+        works = Phrase("You can say: {examples}.", examples="; ".join(examples)) if examples else ""
         return NoModel(said, hint=Phrase.joined(" ", [each for each in (works, models.hint) if each]))
 
 

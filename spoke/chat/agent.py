@@ -304,7 +304,7 @@ class Agent:
         models = self._settings.models
         said = "; ".join(models.problems) or "no model is configured"
         examples = self.skills.finder.examples(self._settings.household.language, near=message)
-        works = f"Did you mean: {'; '.join(examples)}?" if examples else ""
+        works = f"You can say: {'; '.join(examples)}." if examples else ""
         hint = " ".join(filter(None, (works, models.hint)))
         return TurnError(
             code="no_model",

@@ -193,6 +193,7 @@ def _counted(members: Iterable[_Member]) -> Iterable[_Member]:
 
 
 def _write(files: _Files, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
     left = limits.INSTALLED_BYTES
     for name, stream in _counted(files):
         with stream:

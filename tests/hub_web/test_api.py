@@ -65,13 +65,13 @@ async def test_a_question_that_is_closed_is_asked_by_no_other_page() -> None:
 
 
 async def test_a_turn_that_no_model_answers_says_why_without_what_to_type() -> None:
-    hint = "Did you mean: {examples}? 'strawberry models add' adds one."
+    hint = "You can say: {examples}. 'strawberry models add' adds one."
     api: Any = _Api(NoModel("no model is configured", hint=hint, examples="Turn on the lamp"))
     feed = Feed("anna", "talk", "hello")
     await feed.run(api, {"message": "hello"})
     (error,) = feed.events
     assert isinstance(error, TurnError)
-    assert (error.code, error.hint) == ("no_model", "Did you mean: Turn on the lamp?")
+    assert (error.code, error.hint) == ("no_model", "You can say: Turn on the lamp.")
     await feed.run(api, {"message": ""})
     assert isinstance(feed.events[-1], TurnError)
     assert feed.events[-1].code == "refused"

@@ -122,5 +122,5 @@ def loaded(path: Path) -> Iterator["LoadedSkills"]:
         folders = folders_at(path, make_context=lambda name: SkillContext(Path(data) / name, Publications()))
         folders.load()
         for each in folders.found.isolated:
-            note(f"{each.name} has packages of its own, and is not looked at.")
+            note(f"{each.name} runs in a process of its own, and is not looked at.")
         yield folders.found

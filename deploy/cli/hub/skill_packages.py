@@ -96,7 +96,7 @@ def _install(options: argparse.Namespace, found: "Fetched") -> None:
     else:
         same = "the same files" if before.digest == manifest.digest else "other files"
         note(f"{what} from {manifest.source}, {same} as {before.version or 'the installed version'}:")
-    note("\n".join(f"  {each}" for each in found.changes or ["nothing else declared"]))
+    note("\n".join(f"  {each}" for each in found.changes or ["what it declares is the same"]))
     if found.overwrites:
         note(f"The files in {found.target} were changed since they were installed: that is lost.")
     if is_sure(f"Install {manifest.name}? Its code runs with your rights.", yes=options.yes):

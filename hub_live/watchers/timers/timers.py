@@ -279,25 +279,28 @@ class Timers:
     def _named(self, user: User, which: str, *, paused: bool | None = None) -> TimerRow:
         """Return the timer that is meant; with `paused`, of those alone that are paused or run."""
         own = [row for row in self._rows.values() if row.owner == user.id]
-        meant = own
-        if paused is not None:
-            meant = [row for row in own if _is_timer(row) and (row.left_s is not None) == paused]
-        found = [row for row in meant if row.id == which] or [
-            row for row in meant if row.text.casefold() == which.casefold()
-        ]
-        if not found and which == UNNAMED:
-            # "The timer" is the only one that runs, whatever it is called.
-            found = [row for row in meant if _is_timer(row)]
-        if len(found) != 1:
-            there = ", ".join(f"{row.text!r} ({row.id})" for row in own) or "none"
+        if paused is None:
+            found = _called(which, own)
+        else:
+            timers = [row for row in own if _is_timer(row)]
+            found = _called(which, [row for row in timers if (row.left_s is not None) == paused])
+            if not found and (others := _called(which, timers)):
+                if paused:
+                    raise NotFound("the timer {text!r} is not paused", text=others[0].text)
+                raise NotFound("the timer {text!r} is paused already", text=others[0].text)
+        if len(found) == 1:
+            return found[0]
+        if not own:
+            raise NotFound("there is no timer")
+        if not found:
+            there = ", ".join(repr(row.text) for row in own)
             raise NotFound(
-                "{timers} timers are called {which!r}",
-                timers=len(found),
-                which=which,
-                known=there,
-                hint="There are: {known}.",
+                "no timer is called {which!r}", which=which, known=there, hint="There are: {known}."
             )
-        return found[0]
+        there = ", ".join(f"{row.text!r} ({row.id})" for row in found)
+        raise NotFound(
+            "{timers} timers can be meant", timers=len(found), known=there, hint="Say which one: {known}."
+        )
 
     async def forget_person(self, user: str) -> None:
         for row in [row for row in self._rows.values() if row.owner == user]:
@@ -407,6 +410,14 @@ class Timers:
     async def _drop(self, row: TimerRow) -> None:
         await self.store.write(lambda session: session.exec(_change(row.id, due=None)))
         self._rows.pop(row.id, None)
+
+
+def _called(which: str, rows: list[TimerRow]) -> list[TimerRow]:
+    """Return those of this id or text; "the timer" is any, where none has that text."""
+    found = [row for row in rows if row.id == which] or [
+        row for row in rows if row.text.casefold() == which.casefold()
+    ]
+    return found or ([row for row in rows if _is_timer(row)] if which == UNNAMED else [])
 
 
 def _is_timer(each: TimerRow | TimerSummary) -> bool:

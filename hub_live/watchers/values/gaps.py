@@ -36,7 +36,9 @@ class Gaps:
 
     def _period(self, gap: Gap) -> str:
         since = self._clock(gap.since)
-        return f"since {since}, until now" if gap.until is None else f"{since} to {self._clock(gap.until)}"
+        if gap.until is None:
+            return Phrase("since {since}, until now", since=since)
+        return Phrase("{since} to {until}", since=since, until=self._clock(gap.until))
 
     async def tell(self, missed: Sequence[Watched], gap: Gap) -> None:
         """Record a gap in the histories of these watchers, and tell each owner once."""

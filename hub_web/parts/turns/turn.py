@@ -33,7 +33,7 @@ from hub_web.parts.files import file_badges
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
-from hub_web.texts import LANGUAGE, text
+from hub_web.texts import LANGUAGE, for_people, text
 from hub_web.view import view
 
 _ICONS: Final = {
@@ -408,7 +408,7 @@ class TurnBox:
             card.delete()
 
     def _show_foot(self, outcome: str | None, message: str, hint: str, about: list[str]) -> None:
-        message, hint = text.message(message), text.message(hint)
+        message, hint = text.message(message), text.message(for_people(hint)).strip()
         self._foot.clear()
         with self._foot:
             if outcome is not None:
