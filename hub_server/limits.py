@@ -94,5 +94,6 @@ LEADER_WAIT_S: Final = 6.0
 LEADER_LOOK_S: Final = 0.2
 REPLICA_LEAVE_S: Final = 20.0
 """How long a replica that is told to stop lets its turns run; service managers end it after 30 s or more."""
-REPLICA_GONE_LOOKS: Final = 5
+REPLICA_GONE_S: Final = 5.0
+"""How long one is away whose turns end: it connects again to a database that was restarted."""
 REMOTE_SKILLS_S: Final = 15.0

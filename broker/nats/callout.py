@@ -18,7 +18,7 @@ from broker.nats.permissions import permissions
 from contracts.access import Principal
 from contracts.addresses import is_loopback, source_of_host
 from contracts.claims import Claims
-from contracts.errors import StrawberryError, TooManyRequests, Unauthorized
+from contracts.errors import StorageError, StrawberryError, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets, complaint_limit
 
 __all__ = ["SUBJECT", "Callout", "login_name"]
@@ -72,7 +72,8 @@ class Callout:
                 raise Unauthorized("the token has been revoked")
             result = {"jwt": self._user(request["user_nkey"], claims)}
         except StrawberryError as error:
-            self._refusals.take(source)
+            if not isinstance(error, StorageError):
+                self._refusals.take(source)
             if self._complaints.take(source):
                 told = "NATS: refused the login of %.100r as %.100r from %.100s: %s"
                 _log.warning(told, client_id, name, source, error.message)

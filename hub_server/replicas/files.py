@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
+from pydantic import TypeAdapter
 from sqlmodel import Session, select
 
 from agent_core.files.edited_file import MAX_BYTES
@@ -46,7 +47,7 @@ class SharedFiles:
         self._hub = hub
         # Digests of what was the same here and in the database; what differs from it was edited.
         try:
-            self._known: dict[str, str] = json.loads((hub / _KNOWN).read_bytes())
+            self._known = TypeAdapter(dict[str, str]).validate_json((hub / _KNOWN).read_bytes())
         except (OSError, ValueError):
             self._known = {}
 
@@ -72,26 +73,32 @@ class SharedFiles:
         """
         here = await asyncio.to_thread(self._read)
         there = await self._store.read(_digests)
-        known = dict(self._known)
+        known, failure = dict(self._known), None
         for name in sorted(here.keys() | there.keys()):
-            content = here.get(name, b"")
-            if content is None:
-                continue
-            own, stored = _digest(content), there.get(name, "")
-            if own != stored and stored == known.get(name, ""):
-                if not await self._store.write(partial(_put, name, content, instead_of=stored)):
-                    continue
-                stored = own
-            elif own != stored:
-                is_edited = own not in ("", known.get(name, ""))
-                taken = await self._store.read(partial(_content, name))
-                if not await asyncio.to_thread(self._take, name, taken, content, keep=is_edited):
-                    continue
-                stored = _digest(taken)
-            known[name] = stored
+            if (content := here.get(name, b"")) is not None:
+                try:
+                    known[name] = await self._shared(name, content, there.get(name, ""))
+                except (StrawberryError, OSError) as error:
+                    failure = error  # the others are shared all the same
         if known != self._known:
-            await asyncio.to_thread(write_private, self._hub / _KNOWN, json.dumps(known, indent=1).encode())
             self._known = known
+            noted = json.dumps(known, indent=1).encode()
+            await asyncio.to_thread(write_private, self._hub / _KNOWN, noted)
+        if failure is not None:
+            raise failure
+
+    async def _shared(self, name: str, content: bytes, stored: str) -> str:
+        """Make a file the same here and in the database; return the digest of what they have in common."""
+        own, known = _digest(content), self._known.get(name, "")
+        if own == stored:
+            return own
+        if stored == known:
+            put = partial(_put, name, content, instead_of=stored)
+            return own if await self._store.write(put) else known
+        taken = await self._store.read(partial(_content, name))
+        is_edited = own not in ("", known)
+        is_taken = await asyncio.to_thread(self._take, name, taken, content, keep=is_edited)
+        return _digest(taken) if is_taken else known
 
     def _path(self, name: str) -> Path:
         return (self._hub if name in _OF_HUB else self._home) / name
@@ -114,11 +121,13 @@ class SharedFiles:
         """Write a file; return False if it was edited meanwhile."""
         path = self._path(name)
         if keep:
-            aside = path.with_name(f"{path.name}.before")
+            aside = path.with_name(f"{path.name}.before-{_digest(before)[:8]}")
             write_private(aside, before)
             _log.warning("%s was edited on two replicas; what it held here is in %s", path, aside)
         if content:
             return write_private(path, content, instead_of=before)
+        if path.exists() and path.read_bytes() != before:
+            return False
         path.unlink(missing_ok=True)
         return True
 

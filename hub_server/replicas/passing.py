@@ -167,6 +167,9 @@ class Passing:
             yield found
         finally:
             await found.aclose()
+            # A generator that was never started closes nothing.
+            with suppress(RuntimeError):
+                await asyncio.shield(answered.aclose())
 
     async def tell(self, to: ReplicaRow, path: str, body: Any = None) -> Any:
         """Return the JSON that another replica answers to this one."""
@@ -239,7 +242,9 @@ class Passing:
         if self._transport is None:
             # It would log the headers of each answer, and a cookie is in some.
             logging.getLogger("httpcore").setLevel(logging.INFO)
-            self._transport = httpx.AsyncHTTPTransport(verify=self._tls(), trust_env=False)
+            # By default streams would take all hundred connections. What waits has limits where it comes in.
+            pool = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+            self._transport = httpx.AsyncHTTPTransport(verify=self._tls(), trust_env=False, limits=pool)
         request = httpx.Request(
             method,
             f"{to.url}{target}",

@@ -1,6 +1,7 @@
 """Where an operation is done: here, at the leader, or at the replica that runs the turn."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -56,7 +57,9 @@ class Routing:
         self._record = record
         self._passing = passing
         self._rows: list[tuple[ReplicaRow, bool]] = []
-        self._gone: dict[str, int] = {}
+        # Since when, and whose turns were ended.
+        self._gone: dict[str, float] = {}
+        self._ended: set[str] = set()
 
     def is_there(self, instance: str) -> bool:
         """Return whether a replica runs."""
@@ -86,14 +89,20 @@ class Routing:
     async def look(self) -> None:
         """Read which replicas there are; have turns end that a replica ran which is gone."""
         self._rows = await self._store.read(replicas)
-        self._gone = {
-            row.instance: self._gone.get(row.instance, 0) + 1 for row, there in self._rows if not there
-        }
-        if self.leads:
-            for instance, seen in self._gone.items():
-                # One that only connects again to the database is there the next time.
-                if seen == limits.REPLICA_GONE_LOOKS:
-                    await self._record.clean_up(instance)
+        at = time.monotonic()
+        gone = [row.instance for row, there in self._rows if not there]
+        self._gone = {instance: self._gone.get(instance, at) for instance in gone}
+        self._ended &= self._gone.keys()
+        for instance in filter(self._is_gone, gone if self.leads else ()):
+            if instance not in self._ended:
+                await self._record.clean_up(instance)
+                self._ended.add(instance)
+
+    def _is_gone(self, instance: str) -> bool:
+        """Return whether a replica is away for longer than one that only connects to the database again."""
+        if all(row.instance != instance for row, _ in self._rows):
+            return True
+        return time.monotonic() - self._gone.get(instance, math.inf) > limits.REPLICA_GONE_S
 
     def passes(self, operation: Operation[Any, Any]) -> bool:
         """See `chat.operations.Elsewhere`."""
@@ -145,10 +154,15 @@ class Routing:
         if instance in (None, "", self._replica.instance):
             return None
         await self.look()
-        row = next((row for row, there in self._rows if there and row.instance == instance), None)
+        while (row := self._running(instance)) is None and not self._is_gone(instance):
+            await asyncio.sleep(limits.LEADER_LOOK_S)
+            await self.look()
         if row is None:
             await self._record.clean_up(instance)
         return row
+
+    def _running(self, instance: str) -> ReplicaRow | None:
+        return next((row for row, there in self._rows if there and row.instance == instance), None)
 
     async def _confirmed_at(self, request: Request | None) -> ReplicaRow | None:
         """Return the other replica that has issued the confirmation of a call."""

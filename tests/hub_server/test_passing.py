@@ -11,7 +11,9 @@ from chat.http.streams import Connections
 from chat.operations import Needs, Operations, Resource
 from contracts.errors import LinkError, NotFound
 from hub_registry.storage.tables import ReplicaRow, now
+from hub_server import limits
 from hub_server.replicas.passing import From, Passing
+from hub_server.replicas.routing import Routing
 from identity.keys import KeyPair
 from identity.tickets import Ticket
 from identity.tokens import make_claims
@@ -94,3 +96,29 @@ async def test_what_was_passed_on_counts_as_asked_from_and_at_the_addresses_of_t
         "spoke",
     )
     assert await asked.body() == b"{}"
+
+
+async def test_turns_of_a_replica_that_only_connects_again_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LEADER_LOOK_S", 0)
+    row = ReplicaRow(instance="b", url="", version="", started_at=now(), seen_at=now(), term=1)
+    ended, missed = list[str](), iter(range(20))
+
+    async def read(work: Any) -> Any:
+        return [(row, next(missed, None) is None)] if work.__name__ == "replicas" else "b"
+
+    async def clean_up(instance: str) -> None:
+        ended.append(instance)
+
+    parts: Any = SimpleNamespace(
+        replica=SimpleNamespace(instance="a", term=None),
+        leader=SimpleNamespace(parts=object()),
+        store=SimpleNamespace(read=read),
+        record=SimpleNamespace(clean_up=clean_up),
+    )
+    routing = Routing(parts.replica, parts.leader, parts.store, parts.record, parts, parts)
+    assert await routing.runs("ann", "t1") is row
+    assert ended == []
+    monkeypatch.setattr(limits, "REPLICA_GONE_S", 0)
+    missed = iter(range(20))
+    assert await routing.runs("ann", "t1") is None
+    assert "b" in ended

@@ -61,4 +61,19 @@ async def test_what_loses_against_another_edit_is_kept_beside_it(tmp_path, store
     for each in (one, other):
         await each.files.sync()
     assert other.soul.read_text() == "Be brief."
-    assert other.soul.with_name("SOUL.md.before").read_text() == "Be kind."
+    [kept] = other.soul.parent.glob("SOUL.md.before-*")
+    assert kept.read_text() == "Be kind."
+
+
+async def test_a_file_that_cannot_be_written_keeps_no_other_from_being_shared(tmp_path, store):
+    one, other = Copies(store, tmp_path / "one"), Copies(store, tmp_path / "other")
+    one.agent.write_text("prompt: You water.")
+    await one.files.sync()
+    other.agent.parent.rmdir()
+    other.agent.parent.write_text("no folder")
+    for edit in ("first", "second"):
+        other.soul.write_text(edit)
+        with pytest.raises(OSError):
+            await other.files.sync()
+        await one.files.sync()
+    assert (one.soul.read_text(), other.soul.read_text()) == ("second", "second")
