@@ -219,8 +219,11 @@ def on_event(name: str) -> Callable[[Method], Method]:
     """Run a method at an event of a skill of this device.
 
     The method is given what the event carries, if it takes an argument.
+
+    Raises:
+        ValueError: No skill can publish it, as a topic of another device.
     """
-    return _marking(Trigger("event", name))
+    return _marking(Trigger("event", _topic_level(name)))
 
 
 def on_value(path: str) -> Callable[[Method], Method]:
@@ -232,8 +235,8 @@ def on_value(path: str) -> Callable[[Method], Method]:
     Raises:
         ValueError: It is no path.
     """
-    if path.count(".") != 1:
-        raise ValueError(f"a value is named as BoilerSkill.temperature, not {path!r}")
+    if path.count(".") != 1 or "/" in path:
+        raise ValueError(f"a value of this device is named as BoilerSkill.temperature, not {path!r}")
     return _marking(Trigger("value", path))
 
 

@@ -151,7 +151,16 @@ def test_a_clock_that_is_set_back_a_little_comes_to_no_time_twice():
     assert next_of([time(7)], before, last=seven + timedelta(days=30)) == seven
 
 
-@pytest.mark.parametrize("wrong", [lambda: every("soon"), lambda: every("0.1s"), lambda: on_value("soil")])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: every("soon"),
+        lambda: every("0.1s"),
+        lambda: on_value("soil"),
+        lambda: on_value("devices/yard.soil"),
+        lambda: on_event("devices/yard/rang"),
+    ],
+)
 def test_a_mistake_is_one_when_the_skill_loads(wrong):
-    with pytest.raises(Exception, match=r"soon|at least 1s|soil"):
+    with pytest.raises(Exception, match=r"soon|at least 1s|soil|cannot be a name"):
         wrong()
