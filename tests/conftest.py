@@ -12,6 +12,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from deploy.logs.logs import _PACKAGES
 from sandbox_host import install
 from tests import forkserver, postgresql, reused
 from tests.brokers import KINDS, Bus, open_bus
@@ -109,6 +110,23 @@ def failed_tasks() -> Iterator[list[str]]:
     yield failed
     logging.getLogger("chat.tasks").removeHandler(handler)
     assert failed == []
+
+
+def _logging_as_before() -> Iterator[None]:
+    """Take back what a host that ran here did to logging: it does that for the life of a process."""
+    root = logging.getLogger()
+    handlers = tuple(root.handlers)
+    leveled: list[logging.Logger | logging.Handler] = [*map(logging.getLogger, _PACKAGES), *handlers]
+    levels = [(each, each.level) for each in leveled]
+    yield
+    for handler in set(root.handlers).difference(handlers):
+        root.removeHandler(handler)
+    for each, level in levels:
+        each.setLevel(level)
+
+
+logging_of_module = pytest.fixture(_logging_as_before, scope="module", autouse=True)
+logging_of_test = pytest.fixture(_logging_as_before, autouse=True)
 
 
 @pytest.fixture

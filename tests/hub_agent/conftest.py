@@ -1,13 +1,10 @@
-import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from deploy.directory import Home as Installation
 from deploy.home.maintenance import Maintenance
-from deploy.logs.logs import _PACKAGES
 from tests.hub_agent.home import Home, open_home
 from tests.model_server import ScriptedModel
 
@@ -19,25 +16,15 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Maintenance]:
+def host(tmp_path: Path) -> Maintenance:
     """The installation around the hub in ``home``; it does not start again."""
-    with installed(tmp_path / "home") as host:
-        yield host
+    return installed(tmp_path / "home")
 
 
-@contextmanager
-def installed(directory: Path) -> Iterator[Maintenance]:
-    """Keep an installation that does not start again in a directory."""
+def installed(directory: Path) -> Maintenance:
+    """Return an installation in a directory; it does not start again."""
     directory.mkdir(exist_ok=True)
-    root = logging.getLogger()
-    leveled: list[logging.Logger | logging.Handler] = [*map(logging.getLogger, _PACKAGES), *root.handlers]
-    levels = [(each, each.level) for each in leveled]
-    host = Maintenance(Installation(directory), restart=None)
-    yield host
-    root.removeHandler(host.logs)
-    # Its log is for the life of a process; another test in this one captures what it asks for.
-    for each, level in levels:
-        each.setLevel(level)
+    return Maintenance(Installation(directory), restart=None)
 
 
 @pytest.fixture

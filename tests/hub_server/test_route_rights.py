@@ -359,22 +359,21 @@ class Visitors:
 async def visitors(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Visitors]:
     """One home for all of them: no request may change what another one is answered."""
     directory = tmp_path_factory.mktemp("rights") / "home"
-    with installed(directory) as host:
-        async with open_home(directory, host=host) as home:
-            registry = home.hub.registry
-            people = {
-                "A": registry.admin,
-                "M": await registry.accounts.add("Anna", role="member"),
-                "B": await registry.accounts.add("Ben", role="member"),
-                "G": await registry.accounts.add("Guest", role="guest"),
-            }
-            device = await home.device("Spy", LampSkill(), shared=True)
-            home.hub.pages.expect()
-            async with (
-                open_web(home.hub, household=Household()),
-                httpx.AsyncClient(base_url=home.hub.url, timeout=60, verify=False) as http,
-            ):
-                yield Visitors(home, people, device, http)
+    async with open_home(directory, host=installed(directory)) as home:
+        registry = home.hub.registry
+        people = {
+            "A": registry.admin,
+            "M": await registry.accounts.add("Anna", role="member"),
+            "B": await registry.accounts.add("Ben", role="member"),
+            "G": await registry.accounts.add("Guest", role="guest"),
+        }
+        device = await home.device("Spy", LampSkill(), shared=True)
+        home.hub.pages.expect()
+        async with (
+            open_web(home.hub, household=Household()),
+            httpx.AsyncClient(base_url=home.hub.url, timeout=60, verify=False) as http,
+        ):
+            yield Visitors(home, people, device, http)
 
 
 def _served(route: BaseRoute) -> set[tuple[str, str]]:
