@@ -71,6 +71,10 @@ NATS_LOGIN_S: Final = 5.0
 """How long a server waits for the hub's answer to a login; it takes milliseconds."""
 NATS_RECONNECT_S: Final = 0.25
 """Wait before the hub tries a node again: no one can log in without it."""
+NATS_RETRY_S: Final = (NATS_RECONNECT_S, 15.0)
+"""The same, first and longest, after an error that nobody foresaw."""
+NATS_LOST_S: Final = 10.0
+"""A connection away for so long is opened anew."""
 NATS_CONNECTIONS: Final = 100_000
 """Connections that one node lists at once, more than it can have open: half a kilobyte each."""
 NATS_STORE_BYTES: Final = 1 << 30

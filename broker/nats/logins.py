@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
@@ -25,6 +24,7 @@ from contracts.answers.system import ClusterMember
 from contracts.claims import Claims, PrincipalKind
 from contracts.devices.presence import Revocation
 from contracts.errors import Disconnected, LinkError
+from contracts.rates import Backoff
 from identity import tokens
 from identity.certificates import client_context
 from identity.keys import KeyPair
@@ -221,6 +221,7 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
     check = LoginCheck(access.hub_id, access.key.public, logins.is_revoked)
     callout = Callout(keys.issuer, check, access.read_revoked)
     ready = asyncio.Event()
+    backoff = Backoff(*limits.NATS_RETRY_S, jitter=0)
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
@@ -230,10 +231,25 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
             await asked.subscribe(SUBJECT, queue=access.hub_id, cb=callout.answer)
             await asked.flush()
             ready.set()
-            await keep_bounded(asked)
+            backoff.reset()
+            async with asyncio.TaskGroup() as tasks:
+                bounding = tasks.create_task(keep_bounded(asked), name="NATS streams")
+                await _lost(logins.servers, asked)
+                bounding.cancel()
+        raise Disconnected("no NATS server can be reached")
+
+    async def keep_serving() -> None:
+        while True:
+            try:
+                await serve()
+            except Exception as error:  # noqa: BLE001  without it no one can log in
+                _log.warning(
+                    "NATS: the hub connects again, because of %s: %.300s", type(error).__name__, error
+                )
+            await asyncio.sleep(backoff.next())
 
     async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(), name="NATS logins")
+        serving = tasks.create_task(keep_serving(), name="NATS logins")
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await ready.wait()
@@ -241,6 +257,15 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
             yield logins
         finally:
             serving.cancel()
+
+
+async def _lost(*clients: Client) -> None:
+    """Wait until one is away for so long that it may not connect again: some errors end it for good."""
+    away_s = 0.0
+    while away_s < limits.NATS_LOST_S:
+        await asyncio.sleep(limits.NATS_RECONNECT_S)
+        is_away = not all(each.is_connected for each in clients)
+        away_s = away_s + limits.NATS_RECONNECT_S if is_away else 0
 
 
 async def _connect(stack: AsyncExitStack, access: NatsAccess, seed: str) -> Client:
@@ -256,14 +281,15 @@ async def _connect(stack: AsyncExitStack, access: NatsAccess, seed: str) -> Clie
             told = str(error)
             _log.warning("NATS: %s", told or type(error).__name__)
 
-    client = await nats.connect(
+    client = Client()
+    stack.push_async_callback(client.close)
+    await client.connect(
         list(access.urls),
         nkeys_seed_str=seed,
         tls=tls,
         error_cb=note,
         max_reconnect_attempts=-1,
-        reconnect_time_wait=limits.NATS_RECONNECT_S,
-        connect_timeout=limits.NATS_ANSWER_S,
+        reconnect_time_wait=limits.NATS_RECONNECT_S,  # type: ignore[arg-type]
+        connect_timeout=limits.NATS_ANSWER_S,  # type: ignore[arg-type]
     )
-    stack.push_async_callback(client.close)
     return client

@@ -44,4 +44,6 @@ async def keep_bounded(client: Client) -> None:
         except (NatsError, ValueError) as error:
             _log.debug("the streams of NATS are not bounded yet: %s", error)
             wait = limits.NATS_RECONNECT_S
+        except Exception as error:  # noqa: BLE001  the hub goes on
+            _log.warning("the streams of NATS are looked at later: %s: %.300s", type(error).__name__, error)
         await asyncio.sleep(wait)

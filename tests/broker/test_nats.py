@@ -17,6 +17,7 @@ from broker.logins import LoginCheck
 from broker.nats import streams
 from broker.nats.callout import Callout
 from broker.nats.keys import NatsKeys
+from broker.nats.logins import NatsAccess, open_nats
 from bus.link import open_link
 from contracts.access import Principal
 from identity.keys import KeyPair
@@ -70,6 +71,59 @@ async def test_the_streams_are_watched_no_longer_when_the_hub_ends_while_the_cli
         watching = tasks.create_task(streams.keep_bounded(Flushing()))  # type: ignore[arg-type]
         await begun.wait()
         watching.cancel()
+
+
+async def test_the_hub_goes_on_where_a_server_answers_what_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "NATS_RETRY_S", (0.01, 0.01))
+    monkeypatch.setattr(limits, "NATS_RECONNECT_S", 0.01)
+    monkeypatch.setattr(limits, "NATS_LOST_S", 0.03)
+    opened = 0
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        # The client has no answer to the first, and never connects again after the error.
+        writer.write(b"INFO\r\n" if opened == 1 else b'INFO {"nonce": "1"}\r\n')
+        async for line in reader:
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+            elif line.startswith(b"SUB $SYS") and opened < 4:
+                writer.write(b"PONG\r\n-ERR 'Slow Consumer'\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(node, "127.0.0.1") as server:
+        url = "nats://{}:{}".format(*server.sockets[0].getsockname())
+        access = NatsAccess((url,), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda kind, name: None)
+        async with open_nats(access, wait_s=0) as logins:
+            await eventually(
+                lambda: opened == 5 and logins.servers is not None and logins.servers.is_connected
+            )
+    assert "because of ValueError" in caplog.text
+    assert "because of Disconnected" in caplog.text
+
+
+async def test_the_streams_are_looked_at_again_after_an_error_that_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "NATS_STORE_LOOK_S", 0.01)
+    tried = 0
+
+    class Failing:
+        def jsm(self, **_: object) -> "Failing":
+            return self
+
+        async def stream_info(self, name: str) -> None:
+            nonlocal tried
+            tried += 1
+            raise OSError("the line is cut")
+
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(streams.keep_bounded(Failing()))  # type: ignore[arg-type]
+        await eventually(lambda: tried == 2)
+        watching.cancel()
+    assert "OSError: the line is cut" in caplog.text
 
 
 async def test_an_address_whose_logins_are_refused_fills_neither_the_log_nor_the_hubs_time(
