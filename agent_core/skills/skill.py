@@ -198,7 +198,7 @@ def every(interval: str) -> Callable[[Method], Method]:
     Raises:
         ValueError: It is no duration, or shorter than a second.
     """
-    seconds = parse_duration(interval)
+    seconds = parse_duration(str(interval))  # an author may well write 30
     if not limits.LEAST_INTERVAL_S <= seconds <= limits.MAX_INTERVAL_S:
         raise ValueError(f"an interval is at least 1s and at most 366d, not {interval}")
     return _marking(Trigger("every", interval_s=seconds))

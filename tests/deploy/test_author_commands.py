@@ -23,6 +23,18 @@ class PowerSkill:
     def pour(self, *cups) -> None: ...
 '''
 
+ALONE = '''
+from strawberry_skills import Skill, every
+
+
+class PowerSkill(Skill):
+    """Power."""
+
+    @every("1h")
+    def tick(self) -> None:
+        self.emit("ticked")
+'''
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -38,8 +50,10 @@ def test_a_new_skill_passes_its_tests_and_the_lint(environment: dict[str, str], 
         done = run(environment, "skills", "test", *path)
         assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout + done.stderr
     assert "Nothing to improve: GardenPumpSkill" in run(environment, "skills", "lint", "garden_pump").stdout
-    (skill / "garden_pump.py").write_text((skill / "garden_pump.py").read_text().replace("+= cups", "+= 1"))
-    done = run(environment, "skills", "test", "garden_pump", "--", "-k", "counts")
+    (skill / "garden_pump.py").write_text(
+        (skill / "garden_pump.py").read_text().replace("+= minutes", "+= 1")
+    )
+    done = run(environment, "skills", "test", "garden_pump", "--", "-k", "adds_up")
     assert (done.returncode, "1 failed, 1 deselected" in done.stdout) == (1, True)
     again = run(environment, "skills", "new", "garden_pump")
     assert (again.returncode, "is there already" in again.stderr) == (1, True)
@@ -109,3 +123,16 @@ def test_a_program_can_be_the_model(environment: dict[str, str], tmp_path: Path,
     assert "def delete_room() -> None" in typed.stdout
     assert "1\n2\n" in typed.stdout
     assert "tokens" in typed.stdout
+
+
+def test_what_a_skill_does_of_itself_is_tried_only_when_asked(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    skills = tmp_path / "home" / "skills"
+    skills.mkdir(parents=True)
+    (skills / "power.py").write_text(ALONE)
+    begun = '{"tool": "python_exec", "arguments": {"code": "devices.this_device.PowerSkill.wait()"}}\n'
+    for options, ticked in (((), False), (("--triggers",), True)):
+        done = run(environment, "skills", "try", "power", "--json-lines", *options, text=begun)
+        assert done.returncode == 0, done.stderr
+        assert ("ticked" in done.stdout) is ticked

@@ -83,10 +83,13 @@ def lint(options: argparse.Namespace) -> int:
     from agent_core.skills.loading.lint import Advice
     from agent_core.skills.loading.lint import lint as advice_for
 
-    with loaded(path_of(options.path)) as found:
+    path = path_of(options.path)
+    with loaded(path) as found:
         problems = [Advice(each.path, f"{each.what}: {each.message}", each.hint) for each in found.problems]
         advice = [*problems, *(each for skill in found.skills for each in advice_for(skill))]
-    names = ", ".join(skill.name for skill in found.skills) or "no skill"
+        if not (advice or found.skills):
+            raise ConfigError(f"{path} has no skill to look at", hint=_NEW)
+    names = ", ".join(skill.name for skill in found.skills)
     Output(options.json).rows(
         advice,
         lambda each: {"where": each.where, "problem": each.problem, "advice": each.advice},

@@ -155,6 +155,7 @@ def test_a_clock_that_is_set_back_a_little_comes_to_no_time_twice():
     "wrong",
     [
         lambda: every("soon"),
+        lambda: every(30),  # type: ignore[arg-type]
         lambda: every("0.1s"),
         lambda: on_value("soil"),
         lambda: on_value("devices/yard.soil"),
@@ -162,5 +163,5 @@ def test_a_clock_that_is_set_back_a_little_comes_to_no_time_twice():
     ],
 )
 def test_a_mistake_is_one_when_the_skill_loads(wrong):
-    with pytest.raises(Exception, match=r"soon|at least 1s|soil|cannot be a name"):
+    with pytest.raises(Exception, match=r"soon|30|at least 1s|soil|cannot be a name"):
         wrong()
