@@ -13,6 +13,7 @@ from pydantic import SecretStr, TypeAdapter
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from chat.http.limits import WITHOUT_TOKEN
 from chat.http.requests import read_bytes
@@ -124,7 +125,8 @@ class Passing:
         body = await (read_bytes(request, WITHOUT_TOKEN) if purpose == "open" else request.body())
         answered = await self._send(to, request.method, _target(request), headers, body, asking, purpose)
         found = {name: answered.headers[name] for name in _RETURNED if name in answered.headers}
-        response = StreamingResponse(self._content(to, answered), answered.status_code, found)
+        response = _Passed(self._content(to, answered), answered.status_code, found)
+        response.answered = answered
         for cookie in answered.headers.get_list("set-cookie"):
             response.headers.append("set-cookie", cookie)
         return response
@@ -168,8 +170,7 @@ class Passing:
         finally:
             await found.aclose()
             # A generator that was never started closes nothing.
-            with suppress(RuntimeError):
-                await asyncio.shield(answered.aclose())
+            await _close(answered)
 
     async def tell(self, to: ReplicaRow, path: str, body: Any = None) -> Any:
         """Return the JSON that another replica answers to this one."""
@@ -301,8 +302,7 @@ class Passing:
         except httpx.HTTPError:
             raise _lost(to) from None
         finally:
-            with suppress(RuntimeError):  # a request that was cancelled still reads
-                await asyncio.shield(answered.aclose())
+            await _close(answered)
 
     async def _whole(self, to: ReplicaRow, answered: "httpx.Response") -> bytes:
         return b"".join([chunk async for chunk in self._content(to, answered)])
@@ -313,6 +313,18 @@ class Passing:
     async def close(self) -> None:
         if self._transport is not None:
             await self._transport.aclose()
+
+
+class _Passed(StreamingResponse):
+    """What another replica answers; its connection ends also where the client left before any of it came."""
+
+    answered: "httpx.Response"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await _close(self.answered)
 
 
 class From(Request):
@@ -338,6 +350,11 @@ def _target(request: Request) -> str:
     scope = request.scope
     path = quote(scope["path"].removeprefix(scope.get("root_path", "")))
     return f"{path}?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else path
+
+
+async def _close(answered: "httpx.Response") -> None:
+    with suppress(RuntimeError):  # a request that was cancelled still reads
+        await asyncio.shield(answered.aclose())
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:

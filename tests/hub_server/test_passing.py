@@ -1,6 +1,8 @@
 """What one replica passes on to another is what was asked for, by who may ask it."""
 
+import asyncio
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,8 @@ from starlette.requests import Request
 from chat.http.streams import Connections
 from chat.operations import Needs, Operations, Resource
 from contracts.errors import LinkError, NotFound
+from hub_registry.access.accounts import User
+from hub_registry.access.bearer import Bearer
 from hub_registry.storage.tables import ReplicaRow, now
 from hub_server import limits
 from hub_server.replicas.passing import From, Passing
@@ -55,17 +59,53 @@ async def test_a_lead_that_is_gained_meanwhile_does_not_save_the_password() -> N
     assert removed == []
 
 
-async def test_no_name_leads_to_another_path() -> None:
+def make_passing() -> Passing:
+    """The passing on of a replica ``a``, which believes that all others are there."""
     registry: Any = SimpleNamespace(
         key=KeyPair.generate(), hub_id="home-1", settings=SimpleNamespace(ca=None)
     )
-    passing = Passing(registry, SimpleNamespace(), instance="a", is_there=lambda _: True)  # type: ignore[arg-type]
-    row = ReplicaRow(
-        instance="b", url="http://127.0.0.1:1", version="", started_at=now(), seen_at=now(), term=1
-    )
+    return Passing(registry, SimpleNamespace(), instance="a", is_there=lambda _: True)  # type: ignore[arg-type]
+
+
+def replica_at(url: str) -> ReplicaRow:
+    return ReplicaRow(instance="b", url=url, version="", started_at=now(), seen_at=now(), term=1)
+
+
+async def test_no_name_leads_to_another_path() -> None:
+    passing, row = make_passing(), replica_at("http://127.0.0.1:1")
     with pytest.raises(NotFound):
         await passing.call(row, remove, SimpleNamespace(), {"name": ".."})  # type: ignore[arg-type]
     await passing.close()
+
+
+async def test_the_connection_to_the_other_replica_ends_when_the_client_left_before_the_answer_came() -> None:
+    ended = asyncio.Event()
+
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        # The client reads nothing.
+        await asyncio.Event().wait()
+
+    async with await asyncio.start_server(other, "127.0.0.1") as server:
+        url = "http://{}:{}".format(*server.sockets[0].getsockname())
+        scope: dict[str, Any] = {"type": "http", "path": "/api", "query_string": b"", "headers": []}
+        request = Request(scope | {"method": "GET", "scheme": "http", "server": ("home.lan", 80)})
+        request._body = b""
+        asking = replace(Bearer.inside("home-1", "test", User("ann", "Ann", "member")), connection=request)
+        passing = make_passing()
+        response = await passing.forward(replica_at(url), request, asking)
+        await response(scope, receive, send)
+        await asyncio.wait_for(ended.wait(), 10)
+        await passing.close()
 
 
 async def test_what_was_passed_on_counts_as_asked_from_and_at_the_addresses_of_the_first_request() -> None:
@@ -100,7 +140,7 @@ async def test_what_was_passed_on_counts_as_asked_from_and_at_the_addresses_of_t
 
 async def test_turns_of_a_replica_that_only_connects_again_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LEADER_LOOK_S", 0)
-    row = ReplicaRow(instance="b", url="", version="", started_at=now(), seen_at=now(), term=1)
+    row = replica_at("")
     ended, missed = list[str](), iter(range(20))
 
     async def read(work: Any) -> Any:
