@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from agent_core import limits
 from contracts.errors import InvalidMessage
+from contracts.phrases import Phrase
+from contracts.wire import rfc3339
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -41,14 +43,15 @@ def utc(seconds: float) -> datetime:
     return _EPOCH + timedelta(seconds=seconds)
 
 
-def local_time(at: float | datetime, zone: str) -> str:
-    """Return a time as people of a home read it: ``2026-11-23 19:23:00 CET``.
+def local_time(at: float | datetime, zone: str) -> Phrase:
+    """Return a time as people of a home read it: ``19:23``, on another day ``2026-11-23 19:23``.
 
     Args:
         zone: IANA name of the home's time zone.
     """
-    moment = at if isinstance(at, datetime) else utc(at)
-    return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M:%S %Z}"
+    moment = (at if isinstance(at, datetime) else utc(at)).astimezone(ZoneInfo(zone))
+    is_today = moment.date() == datetime.now(moment.tzinfo).date()
+    return Phrase.moment(rfc3339(moment), f"{moment:%H:%M}" if is_today else f"{moment:%Y-%m-%d %H:%M}")
 
 
 def parse_since(text: str) -> float:

@@ -7,8 +7,8 @@ from typing import Final
 FINGERPRINT_SHOWN: Final = 16
 """Characters of a joining fingerprint: 80 bits, more than can be searched in the life of a code."""
 MAX_KEY: Final = 32
-MAX_PHRASE_DEPTH: Final = 4
-"""Phrases inside each other that are read from JSON."""
+MAX_PHRASE_DEPTH: Final = 16
+"""Phrases inside each other that are read from JSON: why a watcher with a long condition fired has nine."""
 MAX_VALUE_SHOWN: Final = 60
 MAX_NAME_COMPARED: Final = 100
 """Of a name that is compared with others: one of 20,000 letters took 20 ms."""

@@ -12,6 +12,8 @@ MEMBER: Final = "phrases"
 """Member of a JSON object with the templates and values of its texts, by the names of their members."""
 SAID: Final = "{en}"
 """Template of a phrase whose values are all of it, by language."""
+MOMENT: Final = "{clock}"
+"""Template of a moment: `clock` is how the home writes it, `at` when it is, in RFC 3339."""
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::(,|g|,?\.\d[fg%]))?\}")
 """Of format specifications those that write a number: a template may come from a device, and a width of 9999
 is a text of that length."""
@@ -61,13 +63,23 @@ class Phrase(str):
         return cls._of(SAID, dict(texts))
 
     @classmethod
+    def moment(cls, at: str, clock: str) -> "Phrase":
+        """Return a moment, which a face can write as the clock of its person shows it; see `MOMENT`."""
+        return cls._of(MOMENT, {"clock": clock, "at": at})
+
+    @classmethod
     def joined(cls, between: str, parts: Sequence[str]) -> "Phrase":
         """Join texts; those that are phrases can still be translated."""
         values = {f"part{number}": part for number, part in enumerate(parts)}
         return cls(between.join(f"{{{name}}}" for name in values), **values)
 
     def capitalized(self) -> "Phrase":
-        """Return the phrase with its first letter as a capital, unless that is of a value."""
+        """Return the phrase with its first letter as a capital, unless that is of a name."""
+        if self.template == SAID:
+            return self.said({each: f"{said[:1].upper()}{said[1:]}" for each, said in self.values.items()})
+        first = self.template[1:].partition("}")[0] if self.template[:1] == "{" else ""
+        if isinstance(value := self.values.get(first), Phrase):
+            return self._of(self.template, {**self.values, first: value.capitalized()})
         return self._of(self.template[:1].upper() + self.template[1:], self.values)
 
     def unstopped(self) -> "Phrase":

@@ -61,8 +61,6 @@ FAILURES_LOOKED_AT: Final = 6
 """Decisions that are looked at after a restart: after so many failures the wait is the longest."""
 MOST_VALUE: Final = 1_500
 """Characters of one value; a camera's metadata can be long."""
-MOST_VALUES: Final = 1_000
-"""Characters of the values on which a predicate became true."""
 MOST_REASON: Final = 500
 """Characters of a reason that a model gives."""
 MOST_OUTCOME: Final = 500

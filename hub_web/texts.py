@@ -3,12 +3,15 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
+from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
-from contracts.phrases import SAID, Phrase, fill
+from contracts.phrases import MOMENT, SAID, Phrase, fill
 from contracts.text import escaped
 
 _ENGLISH: Final = "en"
@@ -23,6 +26,9 @@ _CONTEXT: Final = "\x04"
 
 LANGUAGE: Final[ContextVar[str]] = ContextVar("language", default=_ENGLISH)
 """That of the person whose page is shown, as in ``lang`` of HTML, for example ``de``."""
+ZONE: Final[ContextVar[ZoneInfo | None]] = ContextVar("zone", default=None)
+"""That person's time zone; None where only the home's is known."""
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def for_people(hint: str) -> str:
@@ -69,14 +75,16 @@ class Translator:
         What has no translation stays English; what is no phrase of the hub is shown as it is.
         """
         phrase = Phrase(said)
-        if LANGUAGE.get() == _ENGLISH:
-            return str(phrase)
         if phrase.template == SAID:
             return str(phrase.values.get(LANGUAGE.get(), phrase))
+        if phrase.template == MOMENT:
+            return self._moment(phrase)
         values = {
             name: self.message(value) if isinstance(value, Phrase) else value
             for name, value in phrase.values.items()
         }
+        if LANGUAGE.get() == _ENGLISH and values == phrase.values:
+            return str(phrase)
         sentences = SENTENCES.split(phrase.template)
         return " ".join(fill(self._form(each), values, _quoted) for each in sentences)
 
@@ -95,6 +103,31 @@ class Translator:
         """
         written = f"{value:,.{digits}f}"
         return written if LANGUAGE.get() == _ENGLISH else written.translate(str.maketrans(",.", ".,"))
+
+    def at(self, zone: ZoneInfo, value: datetime) -> str:
+        """Return a moment as a clock and a calendar on the wall show it.
+
+        Example:
+            ``14:05``, ``yesterday, 14:05``, ``20 Nov, 14:05`` or ``20 Nov 2025, 14:05``
+        """
+        there = value.astimezone(zone)
+        today = datetime.now(zone).date()
+        clock = there.strftime("%H:%M")
+        if there.date() == today:
+            return clock
+        if there.date() == today - timedelta(days=1):
+            return self("yesterday, {clock}", clock=clock)
+        if there.date() == today + timedelta(days=1):
+            return self("tomorrow, {clock}", clock=clock)
+        day = self("{day} {month}", day=there.day, month=self(_MONTHS[there.month - 1]))
+        return f"{day}, {clock}" if there.year == today.year else f"{day} {there.year}, {clock}"
+
+    def _moment(self, phrase: Phrase) -> str:
+        zone = ZONE.get()
+        with suppress(ValueError, OverflowError):  # it may come from a device
+            at = datetime.fromisoformat(str(phrase.values.get("at")))
+            return str(phrase) if zone is None or at.tzinfo is None else self.at(zone, at)
+        return str(phrase)
 
     def _found(self, sentence: str) -> str:
         return catalogue(LANGUAGE.get()).get(sentence, "")

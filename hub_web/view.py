@@ -32,7 +32,7 @@ from hub_web.parts import times
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.layout import Words, actions, heading
 from hub_web.sockets import WebSession
-from hub_web.texts import LANGUAGE, choose, for_people, text
+from hub_web.texts import LANGUAGE, ZONE, choose, for_people, text
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ class View:
         """Make this the page of the present task and of those that it begins."""
         _VIEW.set(self)
         LANGUAGE.set(self.language)
+        ZONE.set(self.zone)
 
     def show_in(self, client: Client, *, title: Words, progress: ui.element) -> None:
         self.client, self._title, self._progress = client, title, progress
@@ -340,7 +341,7 @@ class View:
         return times.ago(moment)
 
     def at(self, moment: datetime | None) -> str:
-        return times.at(self.zone, moment)
+        return text.at(self.zone, moment) if moment is not None else ""
 
     # -- streams ----------------------------------------------------------------------------------
 

@@ -200,6 +200,7 @@ class TraceEntry(Phrased):
         at: Of the last of them, whose values are here.
         truth: Of the predicate; None where it is not known, or there is none.
         parts: Those that the predicate is joined of.
+        actions: The calls that it made.
     """
 
     since: Timestamp
@@ -209,6 +210,7 @@ class TraceEntry(Phrased):
     truth: bool | None
     parts: list[TracePart]
     values: dict[str, Json]
+    actions: list[MadeCall] = []
 
 
 class ProposedWatcher(Phrased):

@@ -1,13 +1,12 @@
 """The engine: one task for all watchers, driven by new values and by the clock."""
 
 import asyncio
-import json
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -20,7 +19,6 @@ from contracts.phrases import Phrase
 from hub_live import limits
 from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics import field as field_of
-from hub_live.watchers.decisions.announcer import action_text, sentence_of
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.firing import fires
 from hub_live.watchers.decisions.kinds import FAILED, NOTHING, kind_of
@@ -29,13 +27,14 @@ from hub_live.watchers.decisions.steps import Steps
 from hub_live.watchers.decisions.trace import HELD_UP, NOT_WATCHING, RAN_OFTEN, Traces, outcome_of
 from hub_live.watchers.definition import sources_of
 from hub_live.watchers.phases import TRANSITIONS, Phase, is_watching
-from hub_live.watchers.predicates import Evaluator, parse
+from hub_live.watchers.predicates import Evaluator, Verdict, parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.values.asks import Asks
 from hub_live.watchers.values.gaps import Gaps, is_short
 from hub_live.watchers.values.history import History
 from hub_live.watchers.values.watched import Watched
+from hub_live.watchers.words.sentence import Naming, plain
 from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
@@ -54,6 +53,8 @@ class Engine:
     traces: Traces
     history: History
     gaps: Gaps
+    naming: Callable[[str], Naming]
+    """Names what a person watches."""
     _watched: dict[str, Watched] = field(default_factory=dict)
     # By name, rows that changed while nothing could be awaited.
     _unsaved: dict[str, WatcherRow] = field(default_factory=dict)
@@ -218,14 +219,10 @@ class Engine:
                 self._forget_done(watched.row)
             self._kick.set()
         watched.last = entry
-        said = (
-            Phrase.joined(". ", [*map(action_text, entry.actions)])
-            if watched.row.then
-            else sentence_of(entry)
-        )
-        did = Phrase(kind_of(entry.decision).label)
-        outcome = Phrase("{did}: {said}", did=did, said=said) if said else did
-        self.traces.add(watched.row.name, time.time(), outcome)
+        outcome = did = Phrase(kind_of(entry.decision).label)
+        if entry.reason and not watched.row.then:
+            outcome = Phrase("{did}: {said}", did=did, said=entry.reason)
+        self.traces.add(watched.row.name, time.time(), outcome, actions=entry.actions)
         if watched.has_failed:
             self._ask_later(watched)
         else:
@@ -256,9 +253,7 @@ class Engine:
             await self.evaluations.announcer.notify(
                 row,
                 Phrase(
-                    "It is paused: {reason}. 'strawberry watchers approve {name}' lets it go on.",
-                    reason=reason,
-                    name=row.name,
+                    "It is paused: {reason}. Approve it again on its page to let it go on.", reason=reason
                 ),
             )
         return entry
@@ -319,14 +314,11 @@ class Engine:
         if is_firing:
             # Both are written with the decision: if the hub is killed before, it fires and counts again.
             row.fired += 1
-            values = json.dumps(verdict.values, ensure_ascii=False, default=str)[: limits.MOST_VALUES]
             watched.rises += 1
-            occasion = Phrase(
-                "{predicate} became true at {time} with {values}",
-                predicate=row.predicate,
-                time=self._clock(at),
-                values=values,
+            because = (
+                "Because {condition} ({time})" if verdict.momentary else "Because {condition}, since {time}"
             )
+            occasion = Phrase(because, condition=self._condition(watched, verdict), time=self._clock(at))
             watched.plan(at, occasion=occasion)
             if verdict.momentary:  # after a crash it would not be true again
                 row.pending = occasion
@@ -341,13 +333,24 @@ class Engine:
             and (before is None or before.truth is False or watched.asked_at == -math.inf)
         ):
             occasion = Phrase(
-                "{predicate} is unknown: {reason}", predicate=row.predicate, reason=verdict.reason
+                "It is not known whether {condition}: {reason}",
+                condition=self._condition(watched, verdict),
+                reason=verdict.reason,
             )
             watched.plan(at + limits.UNKNOWN_S, occasion=occasion)
         elif is_quiet and watched.has_new:
-            still = "{predicate} is still true." if verdict.truth else "{predicate} is still unknown."
-            occasion = Phrase.joined(" ", [Phrase(still, predicate=row.predicate), verdict.reason])
+            still = (
+                "Because it is still so that {condition}."
+                if verdict.truth
+                else "It is still not known whether {condition}: {reason}"
+            )
+            condition = self._condition(watched, verdict)
+            occasion = Phrase(still, condition=condition, reason=verdict.reason)
             watched.plan(max(at, watched.asked_at + watched.pause_s()), occasion=occasion)
+
+    def _condition(self, watched: Watched, verdict: Verdict) -> str:
+        naming = replace(self.naming(watched.row.owner), held=verdict.values)
+        return plain(naming.condition(watched.row.predicate or "", watched.sources))
 
     def _forget_done(self, row: WatcherRow) -> None:
         """Let what was done be done again: the predicate was false."""

@@ -25,6 +25,7 @@ from hub_live.watchers.values.gaps import Gaps
 from hub_live.watchers.values.history import History
 from hub_live.watchers.watchers import Watchers
 from hub_live.watchers.words.proposals import Proposals
+from hub_live.watchers.words.sentence import Naming, plain
 from hub_live.world import World
 from hub_registry.registry import Registry
 
@@ -43,6 +44,10 @@ async def open_watchers(
     gateway: Gateway,
 ) -> AsyncIterator[Watchers]:
     """Watch for as long as the context is open."""
+
+    def naming(user: str) -> Naming:
+        return Naming(world, registry.directory.seen_by(user))
+
     store = WatcherStore(registry.store, instance=settings.instance)
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks(contained=True))
@@ -50,7 +55,7 @@ async def open_watchers(
             store=store,
             model=WatcherModel(gateway, settings.household, only=settings.watchers.model),
             manager=manager,
-            announcer=Announcer(events, feed, tasks),
+            announcer=Announcer(events, feed, tasks, lambda user, call: plain(naming(user).call(call))),
             registry=registry,
             limits=EvaluationLimits(settings.watchers),
             clock=Clock(settings.household),
@@ -67,6 +72,7 @@ async def open_watchers(
             traces,
             History(feed, registry.directory),
             Gaps(feed, evaluations, settings.household),
+            naming,
         )
         watchers = Watchers(
             store=store,

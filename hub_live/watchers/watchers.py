@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import chain, count
@@ -34,9 +34,9 @@ from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import check_visible, visible_to
 from hub_live.watchers.backtest import Recordings, backtest, decide
-from hub_live.watchers.decisions.announcer import sentence_of
 from hub_live.watchers.decisions.approved import approve, is_range
 from hub_live.watchers.decisions.evaluation import Evaluations
+from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.decisions.model import Seen, problem_of
 from hub_live.watchers.decisions.store import WatcherStore, check_room
 from hub_live.watchers.definition import (
@@ -349,7 +349,8 @@ class Watchers:
         self.evaluations.limits.charge_run(row)
         row.done = []
         entry = await self.engine.evaluate_now(row.name, occasion="The owner asks for an evaluation now.")
-        return DecisionEntry.model_validate(entry)
+        decided = DecisionEntry.model_validate(entry)
+        return decided.model_copy(update={"actions": _said(decided.actions, self.naming(row.owner))})
 
     async def test(
         self,
@@ -406,22 +407,20 @@ class Watchers:
             await self.store.history(row.name, limit=limits.HISTORY_SHOWN), DecisionEntry.model_validate
         )
         naming = self.naming(row.owner)
-
-        def said(call: MadeCall) -> MadeCall:
-            words = naming.call(Allowed(path=call.path, arguments=call.arguments))
-            return MadeCall.model_validate(dict(call) | {"said": words})
-
-        told = [entry.model_copy(update={"actions": [*map(said, entry.actions)]}) for entry in history]
+        told = [entry.model_copy(update={"actions": _said(entry.actions, naming)}) for entry in history]
         return WatcherWithHistory(**dict(self._shown(row, naming)), history=told)
 
     def trace(self, name: str, by: Bearer) -> list[TraceEntry]:
         """Return the last looks at a watcher, newest first."""
         row = self._get(name, by)
-        said = self.naming(row.owner).parts(row.predicate, sources_of(row)) if row.predicate else {}
+        naming = self.naming(row.owner)
+        held = replace(naming, held={})
+        said = held.parts(row.predicate, sources_of(row)) if row.predicate else {}
         entries: list[TraceEntry] = []
         for look in reversed(self.engine.traces.looks.get(row.name, ())):
             parts = [TracePart(text=said.get(text, text), truth=truth) for text, truth in look.truths.items()]
-            entries.append(TraceEntry.model_validate({**vars(look), "parts": parts}))
+            actions = _said(map(MadeCall.model_validate, look.actions), naming)
+            entries.append(TraceEntry.model_validate({**vars(look), "parts": parts, "actions": actions}))
         return entries
 
     def without_values(self) -> Iterator[tuple[str, str, str]]:
@@ -451,8 +450,8 @@ class Watchers:
                     Phrase(
                         "The hub was stopped while this was done; it may be done or not, and is not "
                         "repeated: {decision}, {reason}",
-                        decision=entry.decision,
-                        reason=sentence_of(entry),
+                        decision=Phrase(kind_of(entry.decision).label),
+                        reason=self.evaluations.announcer.sentence(interrupted, entry),
                     ),
                 )
         sources = [each for row in self.rows.values() for each in sources_of(row).values()]
@@ -571,7 +570,7 @@ class Watchers:
         return summary_of(row, watched, last, problem=self._problem(row), sentence=sentence)
 
     def naming(self, user: str, *, with_values: bool = False) -> Naming:
-        return Naming(self.world, self.registry.directory.seen_by(user), with_values=with_values)
+        return replace(self.engine.naming(user), with_values=with_values)
 
     def _problem(self, row: WatcherRow) -> str:
         refused = (self.feed.refusal(each.topic, each.link) for each in sources_of(row).values())
@@ -590,6 +589,16 @@ def _sentence(row: WatcherRow, naming: Naming) -> str:
         return naming.sentence(Edit().applied_to(row, calls_json(row)))
     except InvalidMessage:  # made by an earlier version, or altered: it is shown all the same
         return row.instruction
+
+
+def _said(calls: Iterable[MadeCall], naming: Naming) -> list[MadeCall]:
+    """Return calls with what they do in words."""
+    return [
+        MadeCall.model_validate(
+            dict(each) | {"said": naming.call(Allowed(path=each.path, arguments=each.arguments))}
+        )
+        for each in calls
+    ]
 
 
 def _may_see(row: WatcherRow, by: Bearer) -> bool:

@@ -473,7 +473,7 @@ class _Board:
                     data = each.data
                     said = data.text if isinstance(data, NotificationData) else data.reason
                     if said and said != each.subject:
-                        cut("p", text.message(shortened(said, 300)), "sb-muted")
+                        cut("p", shortened(text.message(said), 300), "sb-muted")
 
 
 def _anchor(thing: Thing) -> str:

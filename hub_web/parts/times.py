@@ -1,8 +1,7 @@
 """Moments and durations in words, in the person's language and time zone."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from hub_web.texts import text
 
@@ -15,7 +14,6 @@ _STEPS: Final = (
     (86_400, 3_600, "{n} hour", "{n} hours"),
     (float("inf"), 86_400, "{n} day", "{n} days"),
 )
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def ago(value: datetime | None) -> str:
@@ -56,24 +54,3 @@ def milliseconds(value: float) -> str:
     if value < _MINUTE_MS:
         return text.number(value / 1_000, 1) + " s"
     return lasting(value / 1_000)
-
-
-def at(zone: ZoneInfo, value: datetime | None) -> str:
-    """Return a moment as a clock and a calendar on the wall show it; empty for None.
-
-    Example:
-        ``14:05``, ``yesterday, 14:05``, ``20 Nov, 14:05`` or ``20 Nov 2025, 14:05``
-    """
-    if value is None:
-        return ""
-    there = value.astimezone(zone)
-    today = datetime.now(zone).date()
-    clock = there.strftime("%H:%M")
-    if there.date() == today:
-        return clock
-    if there.date() == today - timedelta(days=1):
-        return text("yesterday, {clock}", clock=clock)
-    if there.date() == today + timedelta(days=1):
-        return text("tomorrow, {clock}", clock=clock)
-    day = text("{day} {month}", day=there.day, month=text(_MONTHS[there.month - 1]))
-    return f"{day}, {clock}" if there.year == today.year else f"{day} {there.year}, {clock}"

@@ -49,7 +49,7 @@ def test_a_phrase_from_outside_must_say_its_text_and_be_small() -> None:
     assert read("{y[0]}{x:>99999}", "{y[0]}{x:>99999}", y="q", x="a") == "{y[0]}{x:>99999}"
     assert read("", "{y}" * 9_000, y="") == ""
     deep: Any = "q"
-    for _ in range(9):
+    for _ in range(17):
         deep = {"template": "{x}", "values": {"x": deep}}
     assert read("q", "{x}", x=deep) == "q"
     assert read_phrases({"said": 5, "phrases": None}) == {"said": 5}

@@ -10,10 +10,10 @@ from contracts.text import escaped
 from contracts.tracing.trace import SpanDetail, TurnSpan
 from hub_web.handlers import one_at_a_time
 from hub_web.parts.plots import axis_number
-from hub_web.parts.times import ago, at, milliseconds
+from hub_web.parts.times import ago, milliseconds
 from hub_web.parts.turns.markdown import rendered
 from hub_web.parts.turns.turn import steps_of
-from hub_web.texts import LANGUAGE
+from hub_web.texts import LANGUAGE, text
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_times_are_said_in_words() -> None:
     now, noon = datetime.now(UTC), datetime(2020, 3, 4, 11, 5, tzinfo=UTC)
     assert ago(now + timedelta(hours=2, seconds=5)) == "in 2 hours"
     assert ago(None) == ""
-    assert at(ZoneInfo("Europe/Berlin"), noon) == "4 Mar 2020, 12:05"
+    assert text.at(ZoneInfo("Europe/Berlin"), noon) == "4 Mar 2020, 12:05"
     language = LANGUAGE.set("de")
     assert ago(now - timedelta(minutes=3)) == "vor 3 Minuten"
     assert milliseconds(1_840) == "1,8 s"
-    assert at(ZoneInfo("Europe/Berlin"), noon) == "4. März 2020, 12:05"
+    assert text.at(ZoneInfo("Europe/Berlin"), noon) == "4. März 2020, 12:05"
     LANGUAGE.reset(language)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from contracts.answers.watchers import (
     OUTCOMES,
     CheckedPredicate,
     DecisionEntry,
+    MadeCall,
     ProposedWatcher,
     Report,
     TraceEntry,
@@ -107,7 +109,9 @@ def show(options: argparse.Namespace) -> None:
     rows = watcher.history[: options.limit]
     if rows:
         print()
-    Output(as_json=False).rows(rows, _entry, empty="It has not decided anything yet.")
+    Output(as_json=False).rows(
+        rows, partial(_entry, is_verbose=options.verbose), empty="It has not decided anything yet."
+    )
 
 
 def trace(options: argparse.Namespace) -> None:
@@ -116,7 +120,8 @@ def trace(options: argparse.Namespace) -> None:
     Shows its last looks at its values since the start of the hub, newest first.
     """
     looks = hub_of(options).get(f"{_path(options.name)}/trace", list[TraceEntry])
-    Output(options.json).rows(looks, _look, empty="It has not looked at anything since the hub was started.")
+    look = partial(_look, is_verbose=options.verbose)
+    Output(options.json).rows(looks, look, empty="It has not looked at anything since the hub was started.")
 
 
 def approve(options: argparse.Namespace) -> int:
@@ -181,7 +186,7 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate a watcher now; it may act."""
     with waiting("Evaluating"):
         entry = _post(hub_of(options), options.name, "run", {}, DecisionEntry)
-    did = "".join(f"\n  {each}" for each in _did(entry))
+    did = "".join(f"\n  {each}" for each in _did(entry.actions))
     Output(options.json).result(entry, text=f"{entry.decision}: {entry.reason}{did}")
 
 
@@ -221,30 +226,35 @@ def _cells(watcher: WatcherSummary) -> dict[str, object]:
     }
 
 
-def _entry(entry: DecisionEntry) -> dict[str, object]:
+def _entry(entry: DecisionEntry, *, is_verbose: bool) -> dict[str, object]:
     return {
         "at": moment(entry.at),
         "decision": entry.decision,
         "reason": entry.reason,
         "seen": _pairs(entry.seen),
-        "did": _did(entry),
+        "did": _did(entry.actions, is_verbose=is_verbose),
         "tokens": entry.tokens,
     }
 
 
-def _look(look: TraceEntry) -> dict[str, object]:
+def _look(look: TraceEntry, *, is_verbose: bool) -> dict[str, object]:
     times = f" ({look.count} times)" if look.count > 1 else ""
     parts = [f"{each.text.replace('**', '')}: {_TRUTH[each.truth]}" for each in look.parts]
     return {
         "at": moment(look.at),
         "what": f"{look.outcome}{times}",
         "parts": parts,
+        "did": _did(look.actions, is_verbose=is_verbose),
         "values": _pairs(look.values),
     }
 
 
-def _did(entry: DecisionEntry) -> list[str]:
-    return [f"{each.path}: {each.error or OUTCOMES.get(each.outcome)}" for each in entry.actions]
+def _did(calls: list[MadeCall], *, is_verbose: bool = False) -> list[str]:
+    return [
+        f"{each.path if is_verbose or not each.said else each.said.replace('**', '')}: "
+        f"{each.error or OUTCOMES.get(each.outcome)}"
+        for each in calls
+    ]
 
 
 def _pairs(values: dict[str, Json]) -> list[str]:
@@ -301,13 +311,16 @@ def register_watchers(parser: Parser) -> None:
     command.add_argument("--title", metavar="TEXT", help="another name")
     command.add_argument("--instruction", metavar="TEXT", help="what it should do, in your words")
     add_options(command)
+    calls = "the calls as they are written, in place of words"
     command = actions.add_parser("show", run=show, hub=True)
     command.add_argument("name", help="the watcher")
     command.add_argument(
         "--limit", type=positive, metavar="N", default=10, help="entries; default %(default)s"
     )
+    command.add_argument("--verbose", action="store_true", help=calls)
     command = actions.add_parser("trace", run=trace, hub=True)
     command.add_argument("name", help="the watcher")
+    command.add_argument("--verbose", action="store_true", help=calls)
     command = actions.add_parser("approve", run=approve, hub=True)
     command.add_argument("name", help="the watcher")
     command.add_argument("--predicate", metavar="EXPR", help="another condition; '' for none")

@@ -1,17 +1,16 @@
 """What is published of watchers: states, decisions, notifications."""
 
 import asyncio
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from contracts import topics
-from contracts.answers.watchers import OUTCOMES
+from contracts.answers.watchers import OUTCOMES, Allowed, MadeCall
 from contracts.devices.presence import WatcherState
 from contracts.errors import Disconnected
-from contracts.phrases import Phrase, read_phrases
+from contracts.phrases import Phrase
 from contracts.rates import TokenBuckets
 from contracts.wire import Json
 from hub_live import limits
@@ -25,11 +24,16 @@ from hub_registry.storage.tables import now
 
 @dataclass(eq=False)
 class Announcer:
-    """Publishes states, decisions and notifications of watchers."""
+    """Publishes states, decisions and notifications of watchers.
+
+    Attributes:
+        words: Returns what a call does, in the words of which a person reads it.
+    """
 
     events: Events
     feed: Feed
     tasks: asyncio.TaskGroup
+    words: Callable[[str, Allowed], str]
     _notes: TokenBuckets = field(
         default_factory=partial(TokenBuckets, burst=limits.NOTES[0], per_second=limits.NOTES[1])
     )
@@ -74,7 +78,19 @@ class Announcer:
         )
         await self.events.publish(row.owner, data)
         if tells and KINDS[entry.decision].is_told:
-            await self.notify(row, sentence_of(entry))
+            await self.notify(row, self.sentence(row, entry))
+
+    def sentence(self, row: WatcherRow, entry: DecisionRow) -> str:
+        """Return what was decided and done, for people."""
+        did = [self.action_text(row, each) for each in entry.actions]
+        return Phrase.joined(". ", [each for each in (Phrase(entry.reason).unstopped(), *did) if each])
+
+    def action_text(self, row: WatcherRow, action: Mapping[str, Json]) -> str:
+        """Return a call with its outcome, for people."""
+        made = MadeCall.model_validate(action)
+        call = self.words(row.owner, Allowed(path=made.path, arguments=made.arguments))
+        said = made.error or OUTCOMES.get(made.outcome, made.outcome)
+        return Phrase("{call}: {said}", call=Phrase(call).capitalized(), said=Phrase(said))
 
     async def failure(self, row: WatcherRow, occasion: str, problem: str) -> None:
         """Notify the owner that no model could decide.
@@ -136,28 +152,3 @@ def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
             "last_decision": last.decision if last else "",
         }
     )
-
-
-def sentence_of(entry: DecisionRow) -> str:
-    """Return what was decided and done, for people."""
-    did = [action_text(each) for each in entry.actions]
-    return Phrase.joined(". ", [each for each in (Phrase(entry.reason).unstopped(), *did) if each])
-
-
-def action_text(action: Mapping[str, Json]) -> str:
-    """Return a call with its outcome, for people."""
-    return Phrase("{call}: {said}", call=call_text(action), said=_outcome(action))
-
-
-def _outcome(call: Mapping[str, Json]) -> Phrase:
-    return Phrase(
-        read_phrases(dict(call)).get("error") or OUTCOMES.get(str(call["outcome"]), call["outcome"])
-    )
-
-
-def call_text(call: Mapping[str, Json]) -> str:
-    """Return a call as people write it: ``devices.nas.FanSkill.run(speed=30)``."""
-    given = ", ".join(
-        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call["arguments"].items()
-    )
-    return f"{call['path']}({given})"

@@ -257,6 +257,8 @@ class WatcherModel:
             Text(Origin.DEVICE, occasion),
             *_shown(seen),
         ]
+        if row.predicate:
+            parts += [Prompt("The condition that is watched:"), Text(Origin.PERSON, row.predicate)]
         if gaps:
             parts.append(Prompt(f"No data was received: {'; '.join(gaps)}."))
         if earlier:

@@ -12,7 +12,6 @@ from contracts.phrases import Phrase, with_phrases
 from contracts.text import shortened
 from contracts.wire import Json
 from hub_live import limits
-from hub_live.watchers.decisions.announcer import action_text
 from hub_live.watchers.decisions.approved import ApprovedCall
 from hub_live.watchers.decisions.evaluation import (
     Evaluations,
@@ -62,7 +61,7 @@ class Steps:
         if following is not None and steps[following][0].if_still and is_over():
             following = None
         values = {name: _shown(each.value) for name, each in seen.items()}
-        texts = [Phrase("told: {text}", text=step.text(values)) for step, call in batch if call is None]
+        texts = [Phrase("Told: {text}", text=step.text(values)) for step, call in batch if call is None]
         entry = DecisionRow(
             watcher=row.name,
             at=now(),
@@ -85,7 +84,7 @@ class Steps:
     def would_do(self, row: WatcherRow, seen: Mapping[str, Seen]) -> WouldDecide:
         """Return what all steps would do on values of the past."""
         steps, values = steps_of(row), {name: _shown(each.value) for name, each in seen.items()}
-        texts = [Phrase("told: {text}", text=step.text(values)) for step, call in steps if call is None]
+        texts = [Phrase("Told: {text}", text=step.text(values)) for step, call in steps if call is None]
         actions = [Allowed(path=call.path, arguments=call.arguments) for _, call in steps if call]
         return WouldDecide(
             decision=_kind(steps).name, reason=Phrase.joined(". ", texts), actions=actions or None
@@ -140,7 +139,7 @@ class Steps:
                 actions[number] |= await self.evaluations.make(row, call, call.arguments)
                 entry.actions = [*actions]
             number += 1
-        failed = [action_text(each) for each in actions if each.get("error")]
+        failed = [announcer.action_text(row, each) for each in actions if each.get("error")]
         if failed:
             # A valve that does not close is worth a word; a lamp that goes on is not.
             await announcer.notify(row, Phrase.joined("\n", failed))

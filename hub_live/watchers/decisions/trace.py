@@ -1,7 +1,7 @@
 """The trace of watchers: their last looks at their values, and why each did something or nothing."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -29,6 +29,7 @@ class Look:
 
     Attributes:
         truths: What the parts of the predicate were worth, as they are written.
+        actions: Calls that were made, as in `DecisionRow`.
     """
 
     since: datetime
@@ -37,6 +38,7 @@ class Look:
     truth: bool | None
     truths: Mapping[str, bool | None]
     values: Mapping[str, Json]
+    actions: Sequence[Json] = ()
     count: int = 1
 
 
@@ -54,11 +56,13 @@ class Traces:
         *,
         truth: bool | None = None,
         evaluator: Evaluator | None = None,
+        actions: Sequence[Json] = (),
     ) -> None:
         """Add a look; one that is like the last one counts with that, whatever else was noted in between.
 
         Args:
             evaluator: Which has looked.
+            actions: The calls of a decision.
         """
         truths: dict[str, bool | None] = {}
         values: dict[str, Json] = {}
@@ -68,9 +72,10 @@ class Traces:
             }
             values = shown_arguments(evaluator.values(at))
         kept = self.looks.setdefault(watcher, deque(maxlen=limits.TRACE_KEPT))
-        look = Look(utc(at), utc(at), outcome, truth, truths, values)
+        look = Look(utc(at), utc(at), outcome, truth, truths, values, actions)
         last = next((each for each in reversed(kept) if bool(each.truths) == bool(truths)), None)
-        if last is not None and (last.outcome, last.truth, last.truths) == (outcome, truth, truths):
+        alike = outcome, truth, truths, actions
+        if last is not None and (last.outcome, last.truth, last.truths, last.actions) == alike:
             kept.remove(last)
             look.since, look.count = last.since, last.count + 1
         kept.append(look)

@@ -37,6 +37,13 @@ _COMPARED: Final = {
     "==": "{value} is {limit}",
     "!=": "{value} is not {limit}",
 }
+_HELD: Final = {
+    ">": "{value} is above {limit}",
+    ">=": "{value} is at least {limit}",
+    "<": "{value} is below {limit}",
+    "<=": "{value} is at most {limit}",
+}
+"""Of a condition that is true, as against one that becomes so."""
 _MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "==", "!=": "!="}
 _OF_VALUES: Final = {
     "age": "the time since the last {value}",
@@ -54,6 +61,7 @@ _TIMES: Final = {
 }
 _AT: Final = re.compile(r"(\d+) (\d+) \* \* (\S+)")
 _EACH: Final = re.compile(r"(?:\*/(\d+) \*|0 \*/(\d+)) \* \* \*")
+_BOLD: Final = "**{part}**"
 _PLAIN: Final = frozenset({"on", "is_on", "power", "state"})
 """Names of states that say no more than the skill itself."""
 
@@ -69,16 +77,18 @@ class Naming:
     Attributes:
         devices: Those of the person.
         with_values: Whether the present values are named.
+        held: The values by name at which a condition was true, which is told as that; None for one to come.
     """
 
     world: World
     devices: AnyDirectory
     with_values: bool = False
+    held: Mapping[str, Json] | None = None
 
     def sentence(self, watcher: WatcherRequest) -> Phrase:
         """Return what a watcher does, as a sentence."""
         does = self._steps(watcher.then) if watcher.then else self._judged(watcher)
-        condition = self._condition(watcher) if watcher.predicate else None
+        condition = self.condition(watcher.predicate, watcher.topics) if watcher.predicate else None
         if watcher.schedule is not None:
             times = schedule_text(watcher.schedule)
             if condition is None:
@@ -97,10 +107,7 @@ class Naming:
             return self.call(Allowed(path=source.ask, arguments=source.arguments or {}))
         name, place = self.named(source)
         now = self._now(source) if self.with_values else ""
-        if place and now:
-            return Phrase("{name} ({place}, now {value})", name=_bold(name), place=_safe(place), value=now)
-        more = _safe(place) or (Phrase("now {value}", value=now) if now else "")
-        return Phrase("{name} ({more})", name=_bold(name), more=more) if more else _bold(name)
+        return _with_details(name, place, Phrase("now {value}", value=now) if now else "")
 
     def call(self, call: Allowed) -> Phrase:
         """Return a call in the words of its skill: a sentence of it, or its names."""
@@ -127,12 +134,14 @@ class Naming:
 
     # -- the condition ----------------------------------------------------------------------------
 
-    def _condition(self, watcher: WatcherRequest) -> Phrase:
+    def condition(self, predicate: str, sources: Mapping[str, WatchedValue]) -> Phrase:
+        """Return a condition in words; one that has none as it is written."""
         try:
-            parsed = parse(watcher.predicate or "", watcher.topics)
-            said = self._said(parsed.root, watcher.topics)
+            parsed = parse(predicate, sources)
+            said = self._said(parsed.root, sources)
         except (_Unsaid, PredicateError):
-            return Phrase("{expression} becomes true", expression=_bold(watcher.predicate or ""))
+            becomes = "{expression} becomes true" if self.held is None else "{expression} is true"
+            return Phrase(becomes, expression=_bold(predicate))
         if parsed.for_s:
             return Phrase("{condition} for {time}", condition=said, time=_bold(lasting(parsed.for_s)))
         return said
@@ -161,9 +170,10 @@ class Naming:
             case "not" if parts[0].op == "name":
                 return Phrase("{value} is off", value=self.value(sources[str(parts[0].value)]))
             case "changed":
-                value = self.value(sources[str(node.value)])
+                value = self._seen(str(node.value), sources)
                 if node.window_s is None:
-                    return Phrase("{value} changes", value=value)
+                    changes = "{value} changes" if self.held is None else "{value} has changed"
+                    return Phrase(changes, value=value)
                 time = _bold(lasting(node.window_s))
                 return Phrase("{value} has changed within {time}", value=value, time=time)
         if node.op not in _COMPARED:
@@ -179,21 +189,29 @@ class Naming:
         if right.kind == "truth" and left.op == "name":
             template = "{value} is on" if right.value is (op == "==") else "{value} is off"
             return Phrase(template, value=self.value(sources[str(left.value)]))
-        value = self._operand(left, sources)
-        return Phrase(_COMPARED[op], value=value, limit=self._limit(left, right.value, sources))
+        value = self._operand(left, sources, is_said=op == "==")
+        template = _COMPARED[op] if self.held is None else _HELD.get(op, _COMPARED[op])
+        return Phrase(template, value=value, limit=self._limit(left, right.value, sources))
 
-    def _operand(self, node: Node, sources: Mapping[str, WatchedValue]) -> Phrase:
+    def _operand(self, node: Node, sources: Mapping[str, WatchedValue], *, is_said: bool) -> Phrase:
+        if node.op == "name" and not is_said:
+            return self._seen(str(node.value), sources)
         if node.op != "name" and node.op not in _OF_VALUES:
             raise _Unsaid
         time = _bold(lasting(node.window_s)) if node.window_s else ""
         template = _OF_VALUES.get(node.op, "{value}")
         return Phrase(template, value=self.value(sources[str(node.value)]), time=time)
 
+    def _seen(self, name: str, sources: Mapping[str, WatchedValue]) -> Phrase:
+        """Return what a value is called, with the one at which the condition was true."""
+        source = sources[name]
+        if self.held is None or source.ask is not None:
+            return self.value(source)
+        return _with_details(*self.named(source), self._state(self.held.get(name), self._thing(source).unit))
+
     def _limit(self, node: Node, limit: float | str | bool, sources: Mapping[str, WatchedValue]) -> Phrase:
         if isinstance(limit, str):
-            return _bold(
-                Phrase.said({each: _lowered(Labels({}, each).value(limit)) for each in ("en", "de")})
-            )
+            return _bold(self._state(limit))
         if node.kind == "time":
             return _bold(lasting(limit))
         source = sources[str(node.value)]
@@ -233,7 +251,8 @@ class Naming:
         return {(each.link, each.topic, each.field): each for each in self.world.entities.list()}
 
     def _thing(self, source: WatchedValue) -> Thing:
-        found = self._entities.get((source.link, source.topic, source.path))
+        of_entity = (source.link, source.topic, source.path)
+        found = self._entities.get(of_entity) if source.link != "bus" else None
         unknown = Thing(
             kind="state", id=source.topic, name=source.topic, topic=source.topic, link=source.link
         )
@@ -256,11 +275,20 @@ class Naming:
 
     def _now(self, source: WatchedValue) -> str:
         thing = self._thing(source)
-        state: Json = "on" if thing.state is True else "off" if thing.state is False else thing.state
-        if state is None or isinstance(state, dict | list):
+        return self._state(thing.state, thing.unit)
+
+    def _state(self, state: Json, unit: str | None = None) -> str:
+        """Return a value in words; empty for one that has none."""
+        state = ("off", "on")[state] if isinstance(state, bool) else state
+        if isinstance(state, int | float):
+            return f"{state:.6g} {unit or ''}".strip()
+        if not isinstance(state, str):
             return ""
-        shown = f"{state:.6g} {thing.unit or ''}" if isinstance(state, int | float) else str(state)
-        return _safe(shortened(shown.strip(), limits.MOST_TEXT_VALUE))
+        text = shortened(f"{state} {unit or ''}".strip(), limits.MOST_TEXT_VALUE)
+        said = {each: Labels({}, each).value(text) for each in ("en", "de")}
+        if set(said.values()) == {text}:
+            return _safe(text)
+        return Phrase.said({language: _lowered(words) for language, words in said.items()})
 
 
 def state_name(declared: DeclaredLabels, language: str, skill: str, name: str) -> str:
@@ -305,9 +333,11 @@ def plain(sentence: str) -> str:
     """Return a sentence without its marks; a phrase stays one."""
     if not isinstance(sentence, Phrase) or sentence.template == SAID:
         return sentence.replace("**", "") if not isinstance(sentence, Phrase) else sentence
-    values = {
+    values: dict[str, str] = {
         name: plain(each) if isinstance(each, Phrase) else each for name, each in sentence.values.items()
     }
+    if sentence.template == _BOLD:
+        return values["part"]
     return Phrase(sentence.template.replace("**", ""), **values)
 
 
@@ -334,6 +364,14 @@ def _argument(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _with_details(name: str, place: str, value: str) -> Phrase:
+    """Return the name of a value with where and how it is."""
+    if place and value:
+        return Phrase("{name} ({place}, {value})", name=_bold(name), place=_safe(place), value=value)
+    more = _safe(place) or value
+    return Phrase("{name} ({more})", name=_bold(name), more=more) if more else _bold(name)
+
+
 def _lowered(name: str) -> str:
     return name if name.isupper() else name[:1].lower() + name[1:]
 
@@ -344,4 +382,4 @@ def _safe(text: str) -> str:
 
 
 def _bold(text: str) -> Phrase:
-    return Phrase("**{part}**", part=_safe(text))
+    return Phrase(_BOLD, part=_safe(text))

@@ -1,14 +1,21 @@
 """One watcher: its predicate, tried on what was recorded, its actions and its history."""
 
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
 from nicegui import ui
 
 from contracts.answers.live import Event
-from contracts.answers.watchers import OUTCOMES, DecisionEntry, TraceEntry, WatcherSummary, WatcherWithHistory
+from contracts.answers.watchers import (
+    OUTCOMES,
+    DecisionEntry,
+    MadeCall,
+    TraceEntry,
+    WatcherSummary,
+    WatcherWithHistory,
+)
 from contracts.errors import StrawberryError
 from contracts.text import shortened
 from contracts.wire import Json
@@ -217,23 +224,13 @@ class _Watcher:
             table(columns, rows, label=text("History"))
 
     def _row(self, entry: DecisionEntry) -> tuple[Cell, ...]:
-        words = {**outcomes(), **{name: text(each) for name, each in OUTCOMES.items()}}
-        did = [
-            f"{plain(text.message(each.said or ''))}: {text.message(each.error or '') or words[each.outcome]}"
-            for each in entry.actions
-        ]
-
         def decision() -> None:
             badge(decision_of(entry.decision), kind_of(entry.decision).tone)
 
         def why() -> None:
             with stack().classes("sb-tight"):
                 Words("span", text.message(entry.reason), "sb-text")
-                for each in did:
-                    Words("span", each, "sb-muted sb-text")
-                with folded(text("What exactly is called")) if did else nullcontext():
-                    for call in entry.actions:
-                        Words("span", called(call), "sb-code sb-wrap")
+                _did(entry.actions)
 
         tokens = text.number(entry.tokens) if entry.tokens else ""
         return view.ago(entry.at), decision, why, _values(entry.seen), tokens
@@ -360,12 +357,25 @@ def _look(look: TraceEntry) -> tuple[Cell, ...]:
     def outcome() -> None:
         times = f" ({text.count(look.count, '{n} time', '{n} times')})" if look.count > 1 else ""
         with stack().classes("sb-tight"):
-            Words("span", text.message(look.outcome) + times, "sb-text")
+            Words("span", text.sentence(look.outcome).rstrip(".") + times, "sb-text")
+            _did(look.actions)
             for part in look.parts:
                 tone, words = _TRUTHS[part.truth]
                 dot(tone, f"{plain(text.message(part.text))}: {text(words)}").classes("sb-muted")
 
     return view.ago(look.at), outcome, _values(look.values)
+
+
+def _did(calls: Sequence[MadeCall]) -> None:
+    """Show calls with their outcomes in words, and the calls themselves one click behind."""
+    words = {**outcomes(), **{name: text(each) for name, each in OUTCOMES.items()}}
+    for each in calls:
+        outcome = text.message(each.error or "") or words[each.outcome]
+        said = plain(text.message(each.said or each.path))
+        Words("span", f"{said}: {outcome}", "sb-muted sb-text")
+    with folded(text("What exactly is called")) if calls else nullcontext():
+        for call in calls:
+            Words("span", called(call), "sb-code sb-wrap")
 
 
 def _values(values: dict[str, Json]) -> str:

@@ -14,8 +14,9 @@ from hub_web.texts import LANGUAGE, choose, text
 def notice_words(event: Event[NotificationData]) -> list[str]:
     """Return what a notification is about, where that is something else, and what it says."""
     subject = event.data.title or event.subject
-    said = shortened(event.data.text or subject, limits.MAX_NOTIFICATION)
-    return [text.message(said)] if said.startswith(subject) else [subject, text.message(said)]
+    text_of = event.data.text or subject
+    said = shortened(text.message(text_of), limits.MAX_NOTIFICATION)
+    return [said] if text_of.startswith(subject) else [subject, said]
 
 
 def notice_path(event: Event[NotificationData]) -> str:

@@ -70,7 +70,7 @@ async def test_it_is_paused_without_asking_a_model_once_nobody_with_the_right_an
         [paused] = await watching.decided(1, "approved")
         assert paused["reason"] == "it was paused: Eve, who approved its calls, is no longer an admin"
         assert (await watching.show("approved"))["state"] == "paused"
-        assert any("'strawberry watchers approve approved'" in note for note in await watching.notes())
+        assert any("Approve it again on its page" in note for note in await watching.notes())
         await watching.disk(50)
         assert (await watching.ask("POST", "/approved/approve", client=own))["state"] == "active"
         await client.patch("/api/users/ben", json={"role": "guest"})

@@ -1,14 +1,16 @@
 """A watcher told as one sentence, in English and German."""
 
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from contracts.phrases import Phrase
+from contracts.phrases import Phrase, read_phrases
 from hub_live.watchers.definition import WatchedValue, WatcherRequest
 from hub_live.watchers.words.parts import condition_of, predicate_of
 from hub_live.watchers.words.sentence import plain
-from hub_web.texts import LANGUAGE, text
+from hub_web.texts import LANGUAGE, ZONE, text
 from tests.hub_live.watchers.watching import STOP, Watching
 
 DISK, PLATTE = "System disk (nas, now 99 %)", "System: Festplatte (nas, jetzt 99 %)"
@@ -83,6 +85,24 @@ async def test_every_face_shows_it_and_a_skill_says_its_calls_in_each_language(w
     before = LANGUAGE.set("de")
     assert (words, text.message(words)) == ("turn on the lamp", "schalte die Lampe ein")
     LANGUAGE.reset(before)
+
+
+async def test_why_it_fired_is_told_in_words_in_the_language_and_time_of_who_reads(
+    watching: Watching,
+) -> None:
+    rule = {"predicate": 'disk > 95 and time >= "00:00"', "then": [{"notify": "Full"}]}
+    await watching.add(**rule, instruction=None, on_change=None, allow=None)
+    for value in (50, 96):
+        await watching.disk(value, unit="%")
+    [entry] = await watching.decided(1)
+    reason = read_phrases(entry)["reason"]
+    assert reason.startswith("Because System disk (nas, 96 %) is above 95 % and it is after 00:00, since ")
+    tokyo = ZoneInfo("Asia/Tokyo")
+    language, zone = LANGUAGE.set("de"), ZONE.set(tokyo)
+    there = text.at(tokyo, datetime.fromisoformat(entry["at"]))
+    expected = f"Weil System: Festplatte (nas, 96 %) über 95 % ist und es nach 00:00 Uhr ist, seit {there}"
+    assert text.message(reason) == f"{expected}. Gemeldet: Full"
+    LANGUAGE.reset(language), ZONE.reset(zone)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ async def test_a_call_that_fails_or_is_beyond_the_limit_is_told_and_the_rest_is_
     await _add(watching, light, FULL, name="dry", dry_run=True)
     [entry] = await watching.decided(1, "dry")
     assert (entry["actions"][0]["outcome"], watching.camera.levels) == ("dry_run", [1])
-    assert "told: Disk at 96 %" in (await watching.notes())[-1]
+    assert "Told: Disk at 96 %" in (await watching.notes())[-1]
 
 
 async def test_nothing_is_done_that_cannot_be_recorded_and_the_alarm_is_told_all_the_same(
@@ -180,7 +180,7 @@ async def test_nothing_is_done_that_cannot_be_recorded_and_the_alarm_is_told_all
         await watching.disk(96)
         await eventually(watching.notes)
     assert watching.camera.levels == []
-    assert "became true" in (await watching.notes())[0]
+    assert (await watching.notes())[0].startswith("Because System disk (nas, 96) is above 95, since ")
 
 
 async def test_a_schedule_does_its_steps(watching: Watching) -> None:

@@ -26,7 +26,7 @@ async def test_the_trace_says_what_held_a_watcher_up(watching: Watching) -> None
     assert unknown["outcome"].endswith("there is no value of door yet")
     assert (unknown["count"], unknown["values"]) == (2, {"disk": 97})
     assert [(each["text"], each["truth"]) for each in unknown["parts"]] == [
-        ("**System disk** (nas) goes above **95**", True),
+        ("**System disk** (nas) is above **95**", True),
         ("**System door** (nas) is **open**", None),
     ]
     for count, door in enumerate(("closed", "open", "closed", "open"), 1):
@@ -36,7 +36,8 @@ async def test_the_trace_says_what_held_a_watcher_up(watching: Watching) -> None
     # A call needs no new approval where only the name is another.
     assert (await watching.ask("PATCH", "/full", {"title": "Tank"}))["state"] == "active"
     await watching.ask("POST", "/full/pause")
-    outcomes = [each["outcome"] for each in (await _trace(watching))[2:]]
+    looks = (await _trace(watching))[2:]
+    outcomes = [each["outcome"] for each in looks]
     fired = "the condition became true"
     assert [outcomes[0], outcomes[1], outcomes[3], outcomes[4]] == [
         "the condition is false",
@@ -44,9 +45,10 @@ async def test_the_trace_says_what_held_a_watcher_up(watching: Watching) -> None
         "the condition is false; the step that waited is dropped",
         fired,
     ]
-    assert outcomes[2].startswith("acted: ")
-    assert outcomes[2].endswith("stop(): done")
-    assert outcomes[5].endswith("stop(): the limit of actions per hour is used up")
+    assert (outcomes[2], outcomes[5]) == ("acted", "acted")
+    made = [looks[2]["actions"][0], looks[5]["actions"][0]]
+    assert {(each["path"], each["said"]) for each in made} == {(STOP, "**Camera: Stop** (nas)")}
+    assert (made[0]["outcome"], made[1]["error"]) == ("result", "the limit of actions per hour is used up")
     assert outcomes[6:] == [
         "the condition is still true: it was not false since it became true",
         "it is paused",

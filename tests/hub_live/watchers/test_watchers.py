@@ -421,8 +421,8 @@ async def test_each_alarm_is_told_while_no_model_decides_and_its_failure_once(
         await watching.decided(2 * count)
         notes = await watching.notes()
         assert len(notes) == count
-        assert notes[-1].startswith("disk > 95 became true at ")
-        assert f' UTC with {{"disk": {value}}}. It could not be decided: ' in notes[-1]
+        assert notes[-1].startswith(f"Because System disk (nas, {value}) is above 95, since ")
+        assert ". It could not be decided: " in notes[-1]
     events = await watching.home.hub.live.events.after(0, user="admin", kinds=["watcher"])
     assert [each.data["decision"] for each in events if "decision" in each.data] == ["failed"] * 4
     await eventually(lambda: b'"last_decision":"failed"' in states[-1].payload)
@@ -463,7 +463,7 @@ async def test_an_alarm_that_could_not_be_recorded_or_decided_before_the_hub_sto
 
         await eventually(both)
         moved, high = await watching.notes()
-        assert moved.startswith("changed(level) became true")
+        assert moved.startswith("Because users/admin/events/level (10) has changed (")
         assert [note.rpartition(": ")[2] for note in (moved, high)] == [
             "the hub was stopped",
             "the disk is full",
@@ -523,7 +523,8 @@ async def test_all_approved_calls_that_the_model_chooses_are_made_in_order_and_o
     made = [(each["path"], each["arguments"], each["outcome"]) for each in entry["actions"]]
     assert made == [(light, {"level": 5}, "result"), (STOP, {}, "result")]
     assert (watching.camera.levels, watching.camera.stopped) == ([5], ["camera"])
-    assert f"{light}(level=5): done. {STOP}(): done" in (await watching.notes())[0]
+    did = "Camera: Light (Level 5) (nas): done. Camera: Stop (nas): done"
+    assert (await watching.notes())[0].endswith(did)
     # One that is not approved keeps the others from being made.
     model.script = script(decides("act", calls=[{"call": STOP}, {"call": light, "arguments": {"level": 99}}]))
     assert (await watching.ask("POST", "/full/run"))["decision"] == "failed"
