@@ -90,7 +90,7 @@ async def test_every_face_shows_it_and_a_skill_says_its_calls_in_each_language(w
 async def test_why_it_fired_is_told_in_words_in_the_language_and_time_of_who_reads(
     watching: Watching,
 ) -> None:
-    rule = {"predicate": 'disk > 95 and time >= "00:00"', "then": [{"notify": "Full"}]}
+    rule: dict[str, Any] = {"predicate": 'disk > 95 and time >= "00:00"', "then": [{"notify": "Full"}]}
     await watching.add(**rule, instruction=None, on_change=None, allow=None)
     for value in (50, 96):
         await watching.disk(value, unit="%")
