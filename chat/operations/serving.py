@@ -94,6 +94,10 @@ class Elsewhere(Protocol[AskerIn]):
         """
         ...
 
+    def doing(self, operation: Operation[Any, Any]) -> AbstractContextManager[None]:
+        """Return a context in which an operation is done here, and refused once another process does it."""
+        ...
+
     async def forward(self, place: Any, request: Request, asking: AskerIn) -> Response:
         """Return what is answered to a request there."""
         ...
@@ -175,7 +179,7 @@ class Operations(Generic[AskerT]):
         service = self._service(operation)
 
         async def run() -> Answer:
-            with _expected(operation), self._recording(operation, asking):
+            with _expected(operation), self._doing(operation, asking):
                 return await operation(service, asking, **arguments)  # type: ignore[call-arg]
 
         if operation.method == "GET" or operation.is_held:
@@ -200,7 +204,7 @@ class Operations(Generic[AskerT]):
                 return
         _check_admitted(stream, needs)
         service = self._service(stream)
-        with _expected(stream), self._recording(stream, asking):
+        with _expected(stream), self._doing(stream, asking):
             answers = await stream.function(service, asking, **_checked(stream, args, kwargs))
         async with aclosing(_answers(stream, answers)) as found:
             yield found
@@ -217,10 +221,13 @@ class Operations(Generic[AskerT]):
             raise LinkError("no replica of the hub leads right now", hint="Try again in a moment.")
         return service
 
-    def _recording(self, operation: Operation[Any, Any], asking: AskerT) -> AbstractContextManager[None]:
-        if operation.notes_refusals:
-            return nullcontext()
-        return self._door.recording(operation.label, asking)
+    @contextmanager
+    def _doing(self, operation: Operation[Any, Any], asking: AskerT) -> Iterator[None]:
+        label = operation.label
+        recording = nullcontext() if operation.notes_refusals else self._door.recording(label, asking)
+        doing = nullcontext() if self.elsewhere is None else self.elsewhere.doing(operation)
+        with recording, doing:
+            yield
 
     def _endpoint(
         self, declared: Operation[Any, Any], switched: Stream[Any, Any] | None
@@ -239,7 +246,7 @@ class Operations(Generic[AskerT]):
                     return await self.elsewhere.forward(place, request, asking)
             _check_admitted(operation, needs)
             service = self._service(operation)
-            with self._recording(operation, asking):
+            with self._doing(operation, asking):
                 if switched is not None and is_on is None:
                     raise InvalidMessage("{switch} must be true or false", switch=switched.switch)
                 arguments = {**request.path_params, **await _given(operation, request, switched)}

@@ -3,8 +3,9 @@
 import asyncio
 import copy
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -27,6 +28,10 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+Check: TypeAlias = Callable[[Session], None]
+"""Raises within a transaction where that must not be stored."""
+_CHECK: ContextVar[Check | None] = ContextVar("check", default=None)
+
 Place: TypeAlias = Path | str
 """A SQLite file, or the URL of a PostgreSQL database."""
 
@@ -46,7 +51,7 @@ class Store:
         self._writer = writer
         self._reader = reader
         self.full = asyncio.Event()
-        self._check: Callable[[Session], None] | None = None
+        self._check: Check | None = None
         self._followers: list[tuple[frozenset[str], asyncio.Event, Callable[[], Awaitable[None]]]] = []
 
     async def claim(self, *, shared: bool = False) -> None:
@@ -61,7 +66,7 @@ class Store:
         """
         await self._writer.run(partial(self._database.claim, shared=shared))
 
-    def fenced(self, check: Callable[[Session], None]) -> "Store":
+    def fenced(self, check: Check) -> "Store":
         """Return this store with a check that each write makes first, in its transaction."""
         made = copy.copy(self)
         made._check = check
@@ -147,7 +152,7 @@ class Store:
         Raises:
             StorageError: If the database cannot be used; nothing is stored then.
         """
-        check = self._check
+        check = self._check or _CHECK.get()
         try:
             if check is None:
                 return await self._run(self._writer, self._database.writing, work, asker)
@@ -170,9 +175,19 @@ class Store:
         return await thread.run(transaction, asker=asker)
 
 
-def _checked(check: Callable[[Session], None], work: Callable[[Session], T], session: Session) -> T:
+def _checked(check: Check, work: Callable[[Session], T], session: Session) -> T:
     check(session)
     return work(session)
+
+
+@contextmanager
+def fencing(check: Check | None) -> Iterator[None]:
+    """Have all that is written in this block checked first, in its transaction, whichever store writes it."""
+    token = _CHECK.set(check)
+    try:
+        yield
+    finally:
+        _CHECK.reset(token)
 
 
 async def _call(listener: Callable[[], Awaitable[None]], changed: asyncio.Event) -> None:

@@ -139,12 +139,13 @@ class RemoteLive:
             if not target.is_hub_own:
                 raise NotFound("the hub has no skill {skill!r}", skill=body["skill"])
             how: dict[str, Any] = {name: bool(body[name]) for name in _HOW}
-            value = await self._own.call(
-                Actor.model_validate(body["actor"]),
-                SkillCall(target, body["arguments"], **how),
-                origin=Origin(**body["origin"]),
-                conversation=body["conversation"],
-            )
+            with self._routing.writing():
+                value = await self._own.call(
+                    Actor.model_validate(body["actor"]),
+                    SkillCall(target, body["arguments"], **how),
+                    origin=Origin(**body["origin"]),
+                    conversation=body["conversation"],
+                )
         except CallError as error:
             said: dict[str, Any] = {"code": error.code.value, "message": error.message, "hint": error.hint}
             return answer({"error": with_phrases({**said, "shown": error.shown})})

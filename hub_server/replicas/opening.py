@@ -127,10 +127,12 @@ def _open(app: Starlette, routing: Routing, passing: Passing) -> list[Route]:
 
     def passed(route: Route) -> Route:
         async def endpoint(request: Request) -> Response:
-            if (row := routing.leading_row()) is not None:
+            asked = await passing.asked(request)
+            if not routing.leads and (row := await routing.leader(asked)) is not None:
                 return await passing.forward(row, request, None)
-            found: Response = await route.endpoint(await passing.asked(request))
-            return found
+            with routing.writing():
+                found: Response = await route.endpoint(asked)
+                return found
 
         return Route(route.path, endpoint, methods=["POST"])
 

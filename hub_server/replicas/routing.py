@@ -4,12 +4,12 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any, Final
 
 from pydantic import ValidationError
 from sqlmodel import Session
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -20,8 +20,8 @@ from hub_agent.calls.from_skills import SkillCallBody
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.tables import TurnRow
 from hub_registry.access.bearer import Bearer
-from hub_registry.storage.replicas import Replica, replicas
-from hub_registry.storage.store import Store
+from hub_registry.storage.replicas import Replica, Term, replicas
+from hub_registry.storage.store import Store, fencing
 from hub_registry.storage.tables import ReplicaRow
 from hub_server import limits
 from hub_server.leading import Leader
@@ -75,9 +75,20 @@ class Routing:
         Raises:
             Superseded: If another one leads.
         """
+        await self._term().confirm()
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Return a context in which all writes are refused once another replica leads.
+
+        Raises:
+            Superseded: If another one leads.
+        """
+        return fencing(self._term().check)
+
+    def _term(self) -> Term:
         if (term := self._replica.term) is None:
             raise Superseded("another replica of the hub leads by now")
-        await term.confirm()
+        return term
 
     def leading_row(self) -> ReplicaRow | None:
         """Return the other replica that leads, as far as is known; None where this one does."""
@@ -116,9 +127,8 @@ class Routing:
         request: Request | None = None,
     ) -> ReplicaRow | None:
         """See `chat.operations.Elsewhere`."""
-        is_passed_on = isinstance(asking.connection, From)
         if operation.resource.name in _HERE:
-            if is_passed_on:
+            if isinstance(asking.connection, From):
                 return None
             if operation.label in _OF_TURN:
                 return await self.runs(asking.user.id, str(given["turn"]))
@@ -129,15 +139,30 @@ class Routing:
             if (term := self._replica.term) is not None:
                 await term.confirm_after_stop()
             return None
+        return await self.leader(asking.connection, may_be_here=not operation.needs.password)
+
+    async def leader(self, request: HTTPConnection, *, may_be_here: bool = True) -> ReplicaRow | None:
+        """Return the other replica that leads; None where this one leads by now.
+
+        Args:
+            request: One that another replica passed on is not passed on again.
+
+        Raises:
+            LinkError: If none leads for some seconds.
+        """
         until = time.monotonic() + limits.LEADER_WAIT_S
-        while not is_passed_on and time.monotonic() < until:
+        while not isinstance(request, From) and time.monotonic() < until:
             if (row := self.leading_row()) is not None:
                 return row
-            if self.leads and not operation.needs.password:
+            if self.leads and may_be_here:
                 return None
             await asyncio.sleep(limits.LEADER_LOOK_S)
             await self.look()
         raise LinkError("no replica of the hub leads right now", hint="Try again in a moment.")
+
+    def doing(self, operation: Operation[Any, Any]) -> AbstractContextManager[None]:
+        """See `chat.operations.Elsewhere`."""
+        return fencing(None) if operation.resource.name in _HERE else self.writing()
 
     async def runs(self, user: str, turn: str, *, ended: bool = False) -> ReplicaRow | None:
         """Return the other replica that runs a turn; of one that is gone it ends as interrupted.

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +12,11 @@ from starlette.requests import Request
 
 from chat.http.streams import Connections
 from chat.operations import Needs, Operations, Resource
-from contracts.errors import LinkError, NotFound
-from hub_registry.access.accounts import User
+from contracts.errors import LinkError, NotFound, Superseded
+from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.bearer import Bearer
+from hub_registry.storage.replicas import Term
+from hub_registry.storage.store import Store, fencing, open_store
 from hub_registry.storage.tables import ReplicaRow, now
 from hub_server import limits
 from hub_server.replicas.passing import From, Passing
@@ -48,6 +51,8 @@ class _Here:
     def recording(self, *_: Any) -> AbstractContextManager[None]:
         return nullcontext()
 
+    doing = recording
+
 
 async def test_a_lead_that_is_gained_meanwhile_does_not_save_the_password() -> None:
     here: Any = _Here()
@@ -59,6 +64,38 @@ async def test_a_lead_that_is_gained_meanwhile_does_not_save_the_password() -> N
     assert removed == []
 
 
+guests: Resource[Store, Any] = Resource("guests", "/guests")
+
+
+@guests.post(Needs(("admin",)), "/{name}")
+async def invite(store: Store, asking: Any, name: str) -> None:
+    """Add a person, while another replica gains the lead."""
+    with fencing(None):
+        await store.write(lambda session: session.add(replica_at("", instance="c", term=2)))
+    await Accounts(store).add(name, role="guest")
+
+
+async def test_a_leader_that_is_replaced_while_it_does_what_was_asked_stores_nothing(tmp_path: Path) -> None:
+    nothing: Any = None
+    here: Any = _Here()
+    leader: Any = SimpleNamespace(parts=object())
+
+    async def admit(*_: Any) -> Any:
+        return SimpleNamespace(connection=None)
+
+    async with open_store(tmp_path / "hub.db") as store:
+        await store.write(lambda session: session.add(replica_at("", term=1)))
+        term = Term(store, 1)
+        replica: Any = SimpleNamespace(instance="b", term=term)
+        operations = Operations[Any](here, Connections(nothing))
+        operations.mount(guests, store)
+        operations.elsewhere = Routing(replica, leader, store, nothing, nothing, nothing)
+        with pytest.raises(Superseded):
+            await operations.call(invite, admit, "Ann")
+        assert await Accounts(store).users() == []
+        assert term.lost.is_set()
+
+
 def make_passing() -> Passing:
     """The passing on of a replica ``a``, which believes that all others are there."""
     registry: Any = SimpleNamespace(
@@ -67,8 +104,8 @@ def make_passing() -> Passing:
     return Passing(registry, SimpleNamespace(), instance="a", is_there=lambda _: True)  # type: ignore[arg-type]
 
 
-def replica_at(url: str) -> ReplicaRow:
-    return ReplicaRow(instance="b", url=url, version="", started_at=now(), seen_at=now(), term=1)
+def replica_at(url: str, *, instance: str = "b", term: int = 1) -> ReplicaRow:
+    return ReplicaRow(instance=instance, url=url, version="", started_at=now(), seen_at=now(), term=term)
 
 
 async def test_no_name_leads_to_another_path() -> None:
