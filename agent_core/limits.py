@@ -29,12 +29,25 @@ GATEWAY_EXIT_S: Final = 0.2
 GATEWAY_LATER_S: Final = 5.0
 """How much later than our own limits those of TensorZero come: they end a request that was left."""
 OLLAMA_CONNECT_S: Final = 3.0
-OLLAMA_ANSWER_S: Final = 10.0
 """For questions about models, which no model answers."""
 SMALL_MODEL_PARAMETERS: Final = 8_000_000_000
 """Parameters below which a model is given skills as tools in place of code."""
 
 # Turns: the prompt, calls and their results.
+
+PROGRAM_S: Final = 60.0
+"""Seconds of one program, without those that a person or another agent takes to answer."""
+OUTPUT_CHARS: Final = 8_000
+"""Characters of one result that the model sees; some 2,000 tokens."""
+SEARCH_BYTES: Final = 4_096
+"""UTF-8 bytes of one search result."""
+NATIVE_TOOLS: Final = 8
+"""Methods that are offered to a small model at once, which chooses badly among many."""
+NATIVE_TOOL_BYTES: Final = 2_000
+"""UTF-8 bytes of one of them; a larger one is not offered."""
+NATIVE_TOOLS_BYTES: Final = 8_000
+"""Of all together, ``search_skills`` not counted."""
+NATIVE_SEARCH_BYTES: Final = 2_048
 
 SAME_FAILURES: Final = 3
 """How often the very same call may fail; a model that repeats it then does not recover by itself."""

@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 from zoneinfo import ZoneInfo
+
+from pydantic import Field
 
 from agent_core import limits
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import Prompt, Text, render, render_name
+from contracts.validation import Language, TimeZone, matching
+from contracts.wire import Strict
 
 Units = Literal["metric", "imperial"]
 
@@ -26,24 +30,25 @@ def estimate_tokens(text: str) -> int:
     return ascii_size // _ASCII_PER_TOKEN + (size - ascii_size) // _BYTES_PER_TOKEN
 
 
-@dataclass(frozen=True)
-class Household:
-    """What the prompt says of the household.
+class Household(Strict):
+    """``[household]``: what the prompt says of the household.
 
     Attributes:
-        language: BCP 47.
-        time_zone: IANA name.
         rules: What the assistant must never do, or always, in the words of the owner.
         latitude: In degrees, for the times of the sun; not in the prompt.
         longitude: Likewise.
     """
 
-    language: str = "en"
-    time_zone: str = "UTC"
+    language: Language = "en"
+    time_zone: TimeZone = "UTC"
     units: Units = "metric"
-    rules: tuple[str, ...] = ()
-    latitude: float | None = None
-    longitude: float | None = None
+    # They are in every prompt.
+    rules: Annotated[
+        tuple[Annotated[str, matching(r"^[^\r\n]{1,300}$", "one line of up to 300 characters")], ...],
+        Field(max_length=20),
+    ] = ()
+    latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
+    longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
 
 
 @dataclass(frozen=True)

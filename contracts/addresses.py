@@ -69,6 +69,15 @@ def host_of(url: str) -> str:
         return ""
 
 
+def is_address(host: str) -> bool:
+    """Return whether a host is an IP address, not a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def source_of_host(host: str) -> str:
     """Return where a connection comes from, for limiting: an address, or the network that one host has."""
     try:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from ipaddress import ip_address
 from typing import Annotated, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -70,6 +71,7 @@ Language = Annotated[
 """BCP 47, for example ``de`` or ``pt-BR``."""
 TimeZone = Annotated[str, StringConstraints(max_length=64), AfterValidator(_time_zone)]
 """IANA name, for example ``Europe/Berlin``."""
+IpAddress = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
 WebAddress = Annotated[str, matching(r"^https?://", "an address that begins with http:// or https://")]
 VariableName = Annotated[
     str, matching(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable, not the key itself")

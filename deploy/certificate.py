@@ -1,12 +1,12 @@
 """Certificates of a home: its authority, and the server's for what this machine is called."""
 
-import ipaddress
 import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from contracts.addresses import is_address
 from contracts.errors import ConfigError
 from deploy.directory import Home
 from identity.certificates import Authority, ServerCertificate, own_names
@@ -95,16 +95,8 @@ def days_left(certificate: ServerCertificate) -> int:
 def _sorted_out(extra: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return all names and all addresses: the machine's own, and those that it was told."""
     names, addresses = own_names()
-    told = tuple(each for each in extra if _is_address(each))
+    told = tuple(each for each in extra if is_address(each))
     return (*names, *(each for each in extra if each not in told)), (*addresses, *told)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _kept_names(home: Home) -> tuple[str, ...]:

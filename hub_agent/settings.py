@@ -1,20 +1,20 @@
 """Settings of a hub: frozen, and passed in."""
 
 from collections.abc import Callable
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Household
-from agent_core.tools.toolset import ToolLimits
 from agent_core.turn import TurnLimits
 from contracts.addresses import HTTP_PORT, HTTPS_PORT
 from contracts.devices.joining import Login
 from contracts.names import InstanceName
-from contracts.validation import matching
+from contracts.validation import IpAddress, matching
+from contracts.wire import Strict
 
 BusKind = Literal["embedded", "mosquitto", "emqx", "nats", "shared"]
 """Our own broker; one of another make that was set up for this home; a broker that others administer."""
@@ -24,15 +24,7 @@ MAIN: Final = "main"
 """Name of the hub that is alone, and of what belongs to the home, whichever replica leads."""
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-def _address(text: str) -> str:
-    return str(ip_address(text))
-
-
-class LanSettings(_Settings):
+class LanSettings(Strict):
     """The second listener of the HTTP server, for other machines.
 
     Attributes:
@@ -46,7 +38,7 @@ class LanSettings(_Settings):
     """
 
     # There is such a listener only where a person asked for it.
-    host: Annotated[str, AfterValidator(_address)] = "0.0.0.0"  # noqa: S104
+    host: IpAddress = "0.0.0.0"  # noqa: S104
     port: Annotated[int, Field(ge=0, le=65_535)] = HTTPS_PORT
     certificates: Path | None = None
     insecure: bool = False
@@ -64,7 +56,7 @@ def _network(text: str) -> str:
     return str(ip_network(text, strict=False))
 
 
-class HttpTable(_Settings):
+class HttpTable(Strict):
     """``[http]``: how the hub is reached through a proxy, and by how many.
 
     Attributes:
@@ -109,7 +101,7 @@ def _taken_for_ours() -> bool:
     return True
 
 
-class BusSettings(_Settings):
+class BusSettings(Strict):
     """The broker that is the bus of this home.
 
     Attributes:
@@ -151,7 +143,7 @@ class BusSettings(_Settings):
         return self
 
 
-class HomeLinkSettings(_Settings):
+class HomeLinkSettings(Strict):
     """A broker of the house that is used beside the bus.
 
     Attributes:
@@ -168,7 +160,7 @@ class HomeLinkSettings(_Settings):
     publish: tuple[str, ...] = ()
 
 
-class HomeAssistantAccess(_Settings):
+class HomeAssistantAccess(Strict):
     """A Home Assistant whose entities are used.
 
     Attributes:
@@ -190,7 +182,7 @@ class HomeAssistantAccess(_Settings):
     unasked: Annotated[int, Field(ge=0)] = 5
 
 
-class ProtobufSettings(_Settings):
+class ProtobufSettings(Strict):
     """``[protobuf]``: payloads in protocol buffers.
 
     Attributes:
@@ -202,23 +194,21 @@ class ProtobufSettings(_Settings):
     topics: dict[str, str]
 
 
-class TurnSettings(_Settings):
+class TurnSettings(Strict):
     """What one turn may use.
 
     Attributes:
         limits: When a turn is stopped.
-        tools: What its tools may use.
         confirm_s: Seconds until an unanswered question counts as no.
         exchanges: Earlier exchanges of the conversation that are read back, at most.
     """
 
     limits: TurnLimits = TurnLimits()
-    tools: ToolLimits = ToolLimits()
     confirm_s: Annotated[float, Field(gt=0)] = 60
     exchanges: Annotated[int, Field(ge=0)] = 100
 
 
-class QuotaSettings(_Settings):
+class QuotaSettings(Strict):
     """What one token may use; all together may use four times as much, of which a quarter is for people.
 
     Attributes:
@@ -240,7 +230,7 @@ class QuotaSettings(_Settings):
     waiting: Annotated[int, Field(gt=0)] = 256
 
 
-class WatcherSettings(_Settings):
+class WatcherSettings(Strict):
     """``[watchers]``: what watchers may use.
 
     Attributes:
@@ -260,7 +250,7 @@ class WatcherSettings(_Settings):
     record_mb: Annotated[int, Field(ge=1)] = 256
 
 
-class SandboxSettings(_Settings):
+class SandboxSettings(Strict):
     """The sandbox processes; see ``sandbox_host.pool.PoolSettings``."""
 
     processes: Annotated[int, Field(gt=0)] = 4
@@ -268,7 +258,7 @@ class SandboxSettings(_Settings):
     idle_seconds: Annotated[float, Field(gt=0)] = 600
 
 
-class CaptureSettings(_Settings):
+class CaptureSettings(Strict):
     """``[captures]``: where captures may write, and how much they may keep.
 
     Attributes:
@@ -288,13 +278,13 @@ class CaptureSettings(_Settings):
     free_mb: Annotated[float, Field(ge=0)] = 256
 
 
-class AuditSettings(_Settings):
+class AuditSettings(Strict):
     """``[audit]``: how long it is kept who called what."""
 
     keep_days: Annotated[float, Field(gt=0, le=3_660)] = 365
 
 
-class MetricsSettings(_Settings):
+class MetricsSettings(Strict):
     """``[metrics]``: who may read ``/metrics``.
 
     Attributes:
@@ -304,7 +294,7 @@ class MetricsSettings(_Settings):
     loopback: bool = False
 
 
-class NotificationSettings(_Settings):
+class NotificationSettings(Strict):
     """``[notifications]``: where people get notifications beside the web UI.
 
     Attributes:
@@ -319,7 +309,7 @@ class NotificationSettings(_Settings):
     people: dict[str, Annotated[tuple[str, ...], Field(max_length=20)]] = {}
 
 
-class WyomingSettings(_Settings):
+class WyomingSettings(Strict):
     """``[wyoming]``: the assistant as a Wyoming handle service.
 
     Attributes:
@@ -331,13 +321,13 @@ class WyomingSettings(_Settings):
     """
 
     user: Annotated[str, Field(min_length=1, max_length=64)]
-    host: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
+    host: IpAddress = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 10_500
     allow: Annotated[tuple[str, ...], Field(max_length=64)] = ()
     say_yes: bool = False
 
 
-class HubSettings(_Settings):
+class HubSettings(Strict):
     """Settings of one hub process.
 
     Attributes:

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from contracts.devices.joining import Authentication, BusAccess, Login
 from contracts.names import InstanceName
+from contracts.wire import Strict
 from identity.logins.passwords import COST, HashCost
 
 _DAY_S = 24 * 60 * 60
@@ -14,11 +15,7 @@ CENTURY_S = 36_500 * _DAY_S
 """For ever, and still a time that every broker, browser and clock can count to."""
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DeviceBounds(_Settings):
+class DeviceBounds(Strict):
     """What one device may put on the bus; what exceeds it is refused and shown to its owner.
 
     Attributes:
@@ -53,7 +50,7 @@ class DeviceBounds(_Settings):
     retained_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
 
 
-class JoiningBounds(_Settings):
+class JoiningBounds(Strict):
     """Joining by code: how long, how often, how many.
 
     Attributes:
@@ -71,7 +68,7 @@ class JoiningBounds(_Settings):
     guessed: Annotated[int, Field(gt=0)] = 10
 
 
-class TokenLifetimes(_Settings):
+class TokenLifetimes(Strict):
     """How long what the hub issues is good for, in seconds."""
 
     enrolment_s: Annotated[int, Field(gt=0)] = 10 * 60
@@ -83,7 +80,7 @@ class TokenLifetimes(_Settings):
     code_s: Annotated[int, Field(gt=0)] = _DAY_S
 
 
-class RegistrySettings(_Settings):
+class RegistrySettings(Strict):
     """Settings of the registry.
 
     Attributes:

@@ -3,21 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agent_core.models.entries import GatewayKind, Models
 from agent_core.prompt import Household
 from agent_core.skills.running.runner import RunnerSettings
 from agent_core.turn import TurnLimits
 from contracts.devices.presence import HEARTBEAT_S
+from contracts.wire import Strict
 from voice.settings import VoiceSettings
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class ChatSettings(_Settings):
+class ChatSettings(Strict):
     """How a spoke answers those who talk to it on its own machine.
 
     Attributes:
@@ -45,7 +42,7 @@ class ChatSettings(_Settings):
     max_body_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
 
 
-class SpokeSettings(_Settings):
+class SpokeSettings(Strict):
     """Settings of a spoke.
 
     Attributes:

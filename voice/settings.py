@@ -3,14 +3,14 @@
 import re
 from importlib import import_module
 from inspect import signature
-from ipaddress import ip_address
 from pkgutil import iter_modules
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from contracts.addresses import LOOPBACK
-from contracts.validation import Language, matching
+from contracts.validation import IpAddress, Language, matching
+from contracts.wire import Strict
 
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9.:\[\]-]+:\d{1,5}")
 
@@ -45,11 +45,7 @@ Listener = Annotated[str, _of("speech_to_text")]
 Speaker = Annotated[str, _of("text_to_speech")]
 
 
-def _address(text: str) -> str:
-    return str(ip_address(text))
-
-
-class SatelliteSettings(BaseModel):
+class SatelliteSettings(Strict):
     """``[voice.satellite]``: a server in place of this home's assistant answers on this device.
 
     Attributes:
@@ -59,15 +55,13 @@ class SatelliteSettings(BaseModel):
         allow: IP addresses or networks that may connect, besides this machine.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     protocol: Literal["wyoming", "esphome"] = "wyoming"
-    host: Annotated[str, AfterValidator(_address)] = LOOPBACK
+    host: IpAddress = LOOPBACK
     port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     allow: Annotated[tuple[str, ...], Field(max_length=64)] = ()
 
 
-class VoiceSettings(BaseModel):
+class VoiceSettings(Strict):
     """How a device listens and speaks.
 
     Attributes:
@@ -89,8 +83,6 @@ class VoiceSettings(BaseModel):
         silence_s: Silence that ends an utterance.
         satellite: A server that answers in place of this home's assistant.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     enabled: bool = False
     wake_words: Annotated[tuple[str, ...], Field(max_length=8)] = ("okay_nabu",)

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
 from agent_core.models.ollama import ollama_address
 from agent_core.models.providers import PROVIDERS, Provider
@@ -25,6 +17,7 @@ from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError
 from contracts.phrases import Phrase
 from contracts.validation import VariableName, did_you_mean, explain, matching
+from contracts.wire import Strict
 
 LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
 """While this environment variable is set, only models on loopback are asked; tests set it."""
@@ -37,7 +30,7 @@ ToolMode = Literal["code", "native"]
 """How a model acts: by writing Python that calls skills, or by calling skills as tools of its own."""
 
 
-class ModelEntry(BaseModel):
+class ModelEntry(Strict):
     """One entry of ``[[models]]``; the entries are tried in their order.
 
     Attributes:
@@ -54,8 +47,6 @@ class ModelEntry(BaseModel):
             loaded first, which a slow machine needs more for.
         timeout_s: Seconds that the whole answer may take.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: Annotated[
         str,

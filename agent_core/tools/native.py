@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from agent_core import limits
 from agent_core.gateway.protocol import ToolCall, ToolSpec
-from agent_core.limits import MAX_TOOL_DESCRIPTION, MAX_TOOL_NAME
 from agent_core.models.entries import Models
 from agent_core.provenance import Origin, Prompt, Text, render, render_name, render_schema
 from agent_core.search.catalogue import Catalogue, FoundMethod, SearchPage, Target
@@ -31,23 +31,6 @@ _SEARCH_SPEC: Final = ToolSpec(
 )
 
 
-@dataclass(frozen=True)
-class NativeLimits:
-    """How much of a small model's context the tools may take.
-
-    Attributes:
-        tools: Methods that are offered at once; small models choose badly among many.
-        tool_bytes: UTF-8 bytes of one; a larger one is not offered.
-        total_bytes: UTF-8 bytes of all together, ``search_skills`` not counted.
-        search_bytes: UTF-8 bytes of one search result.
-    """
-
-    tools: int = 8
-    tool_bytes: int = 2_000
-    total_bytes: int = 8_000
-    search_bytes: int = 2_048
-
-
 class NativeToolset:
     """The methods that fit best as tools of their own, beside ``search_skills``; for one turn.
 
@@ -58,12 +41,9 @@ class NativeToolset:
         skills: Makes the calls; another toolset may share it.
     """
 
-    def __init__(
-        self, catalogue: Catalogue, skills: SkillToolset, *, limits: NativeLimits | None = None
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, skills: SkillToolset) -> None:
         self._catalogue = catalogue
         self._skills = skills
-        self._limits = limits or NativeLimits()
         self._tools: dict[str, NativeTool] = {}
         self._used: list[str] = []
 
@@ -99,9 +79,9 @@ class NativeToolset:
                 f"search_skills takes a text: {call.raw[:200]}", 'Expected: {"query": "a few words"}'
             )
         found = await self._catalogue.search(query)
-        page = replace(found, results=found.results[: self._limits.tools])
+        page = replace(found, results=found.results[: limits.NATIVE_TOOLS])
         tools = await self._take(page)
-        return ToolOutcome(ok=True, text=search_text(page, query, self._limits.search_bytes, tools=tools))
+        return ToolOutcome(ok=True, text=search_text(page, query, limits.NATIVE_SEARCH_BYTES, tools=tools))
 
     async def _take(self, page: SearchPage) -> dict[str, str]:
         """Offer what was found; return the names of the tools by path.
@@ -109,7 +89,7 @@ class NativeToolset:
         Where there is no room for all, what was found or called longest ago goes.
         """
         named: dict[str, str] = {}
-        for found in page.results[: self._limits.tools]:
+        for found in page.results[: limits.NATIVE_TOOLS]:
             tool = next((tool for tool in self._tools.values() if tool.path == found.path), None)
             if tool is None:
                 try:
@@ -117,7 +97,7 @@ class NativeToolset:
                 except CallError:
                     continue  # it went away since the search
                 tool = native_tool(found, target, taken=(_SEARCH.name, *self._tools))
-            if tool.size > self._limits.tool_bytes:
+            if tool.size > limits.NATIVE_TOOL_BYTES:
                 continue
             self._tools.setdefault(tool.spec.name, tool)
             named[found.path] = tool.spec.name
@@ -133,10 +113,9 @@ class NativeToolset:
         self._used.append(name)
 
     def _make_room(self) -> None:
-        limits = self._limits
         while (
-            len(self._tools) > limits.tools
-            or sum(tool.size for tool in self._tools.values()) > limits.total_bytes
+            len(self._tools) > limits.NATIVE_TOOLS
+            or sum(tool.size for tool in self._tools.values()) > limits.NATIVE_TOOLS_BYTES
         ):
             del self._tools[self._used.pop(0)]
 
@@ -256,14 +235,14 @@ def _name(path: str, taken: Collection[str]) -> str:
     _, device, skill, method = path.split(".")
     for words in ((skill, method), (device, skill, method)):
         name = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join(words))
-        if name not in taken and len(name) <= MAX_TOOL_NAME:
+        if name not in taken and len(name) <= limits.MAX_TOOL_NAME:
             return name
     mark = hashlib.sha256(path.encode()).hexdigest()[:8]
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', f'{skill}_{method}')[: MAX_TOOL_NAME - 9]}_{mark}"
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', f'{skill}_{method}')[: limits.MAX_TOOL_NAME - 9]}_{mark}"
 
 
 def _description(found: FoundMethod, target: Target, several: tuple[str, ...]) -> Prompt:
-    doc = shortened(" ".join(target.method.doc.split()), MAX_TOOL_DESCRIPTION)
+    doc = shortened(" ".join(target.method.doc.split()), limits.MAX_TOOL_DESCRIPTION)
     parts = [render(Text(Origin.DEVICE, doc))] if doc else []
     if not several:
         parts.append(Prompt(f"Device: {render_name(target.device_name)}."))

@@ -21,8 +21,9 @@ _SEARCH_FRAME_BYTES: Final = 120
 """What the brackets and the closing line of a search result need."""
 
 
-def bounded(text: str, limit: int) -> str:
-    """Cut a text in its middle so that it fits, and note how much is left out."""
+def bounded(text: str) -> str:
+    """Cut a text in its middle so that a model may read it, and note how much is left out."""
+    limit = limits.OUTPUT_CHARS
     if len(text) <= limit:
         return text
     mark = f"\n… {len(text) - limit} characters left out …\n"
@@ -62,9 +63,8 @@ def search_text(
     return render(Text(Origin.DEVICE, "\n".join((*lines, *failing)), "skills"))
 
 
-def described_text(text: str, limit: int) -> Prompt:
-    """Write the documentation of a method, in at most so many characters."""
-    return render(Text(Origin.DEVICE, bounded(text, limit), "documentation"))
+def described_text(text: str) -> Prompt:
+    return render(Text(Origin.DEVICE, bounded(text), "documentation"))
 
 
 def refused_text(error: CallError) -> Prompt:
@@ -104,11 +104,11 @@ def value_text(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def called_text(path: str, text: str, limit: int, *, untrusted: bool) -> Prompt:
-    return _output(bounded(text, limit), path, untrusted=untrusted)
+def called_text(path: str, text: str, *, untrusted: bool) -> Prompt:
+    return _output(bounded(text), path, untrusted=untrusted)
 
 
-def run_text(result: RunResult, limit: int, *, untrusted: bool) -> Prompt:
+def run_text(result: RunResult, *, untrusted: bool) -> Prompt:
     """Write what a program gave back."""
     notes = []
     if result.lost:
@@ -126,7 +126,7 @@ def run_text(result: RunResult, limit: int, *, untrusted: bool) -> Prompt:
         parts.append(f"Error: {result.problem}")
     if not parts:
         parts.append("(no output)" if result.ok else f"Error: the program ended with {result.status}")
-    return render(*notes, _output(bounded("\n".join(parts), limit), "python_exec", untrusted=untrusted))
+    return render(*notes, _output(bounded("\n".join(parts)), "python_exec", untrusted=untrusted))
 
 
 def _output(text: str, about: str, *, untrusted: bool) -> Prompt:

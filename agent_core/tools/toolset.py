@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from agent_core import limits
 from agent_core.gateway.protocol import ToolCall, ToolSpec
 from agent_core.provenance import Prompt
 from agent_core.search.catalogue import Catalogue
@@ -116,21 +117,6 @@ _SAME_ARGUMENT: Final = {
 }
 
 
-@dataclass(frozen=True)
-class ToolLimits:
-    """What tools may use.
-
-    Attributes:
-        exec_s: Seconds of one program, without those that a person or another agent takes to answer.
-        output_chars: Characters of one result that the model sees; some 2,000 tokens.
-        search_bytes: UTF-8 bytes of one search result.
-    """
-
-    exec_s: float = 60.0
-    output_chars: int = 8_000
-    search_bytes: int = 4_096
-
-
 class SkillToolset:
     """The three tools over the skills that one user has, for one turn.
 
@@ -148,13 +134,11 @@ class SkillToolset:
         caller: SkillCaller,
         session: SandboxSession,
         consent: Consent,
-        limits: ToolLimits | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._caller = caller
         self._session = session
         self._consent = consent
-        self._limits = limits or ToolLimits()
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -181,7 +165,7 @@ class SkillToolset:
                     return await self._search(arguments.get("query") or "")
                 case "describe_function":
                     text = await self._catalogue.describe(arguments["path"])
-                    return ToolOutcome(ok=True, text=described_text(text, self._limits.output_chars))
+                    return ToolOutcome(ok=True, text=described_text(text))
                 case "python_exec":
                     return await self._exec(arguments["code"], context)
                 case _:
@@ -201,15 +185,14 @@ class SkillToolset:
             return ToolOutcome(ok=False, text=refused_text(error))
         finally:
             self._consent.heard |= calls.answered
-        limit = self._limits.output_chars
-        return ToolOutcome(ok=True, text=called_text(path, text, limit, untrusted=self._consent.untrusted))
+        return ToolOutcome(ok=True, text=called_text(path, text, untrusted=self._consent.untrusted))
 
     async def _search(self, query: str) -> ToolOutcome:
         page = await self._catalogue.search(query)
-        return ToolOutcome(ok=True, text=search_text(page, query, self._limits.search_bytes))
+        return ToolOutcome(ok=True, text=search_text(page, query, limits.SEARCH_BYTES))
 
     async def _exec(self, code: str, context: TurnContext) -> ToolOutcome:
-        deadline = Deadline(self._limits.exec_s)
+        deadline = Deadline(limits.PROGRAM_S)
 
         def paused() -> AbstractContextManager[object]:
             both = ExitStack()
@@ -226,7 +209,7 @@ class SkillToolset:
                 at.failed(result.problem or last or result.status.value)
         # From here on, and not before: the program was written without them.
         self._consent.heard |= calls.answered
-        text = run_text(result, self._limits.output_chars, untrusted=self._consent.untrusted)
+        text = run_text(result, untrusted=self._consent.untrusted)
         return ToolOutcome(ok=result.ok, text=text)
 
     def _calls(

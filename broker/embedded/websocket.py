@@ -5,7 +5,6 @@ handshake to the bytes that may wait, holds for a WebSocket.
 """
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Collection
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from broker.embedded.peer import CHUNK, HandshakeFailed, StreamPeer
 from broker.limits import FRAME_PIECE, FRAMES_PER_S
-from contracts.addresses import host_of
+from contracts.addresses import host_of, is_address
 from contracts.rates import TokenBucket
 
 _SUBPROTOCOL: Final = Subprotocol("mqtt")
@@ -117,7 +116,7 @@ class WebSocketPeer:
         hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
         name = host_of(f"//{hosts[0]}") if len(hosts) == 1 else ""
         # A foreign site can only pretend to be us under a name (DNS rebinding), never under an address.
-        if not (_is_address(name) or name in self._hosts):
+        if not (is_address(name) or name in self._hosts):
             return self._protocol.reject(HTTPStatus.MISDIRECTED_REQUEST, "This name is not ours.\n")
         if origins and (len(origins) > 1 or host_of(origins[0]) != name):
             return self._protocol.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect.\n")
@@ -174,11 +173,3 @@ class WebSocketPeer:
     def _clear(self) -> None:
         self._outbox.clear()
         self._outbox_size = 0
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

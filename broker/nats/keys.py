@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final, Self
 
 import nkeys
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError
 
 from contracts.errors import ConfigError
+from contracts.wire import Strict
 from identity.files import write_private
 from identity.keys import KeyPair
 
@@ -50,14 +51,12 @@ class NatsKeys:
         return nkeys.from_seed(nkeys.encode_seed(secret, kind))
 
 
-class NodeKeys(BaseModel):
+class NodeKeys(Strict):
     """What a node needs to know of the hub of its home: public keys, and what nodes prove to each other.
 
     Attributes:
         secret: Password of a node at the others.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     issuer: str
     hub: str

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Container
 from email.utils import formatdate
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chat.http.errors import error_response
-from contracts.addresses import endpoint
+from contracts.addresses import endpoint, is_address
 from contracts.tracing.correlation import correlated
 from identity.ids import uuid7
 
@@ -152,13 +151,7 @@ class Guard:
 @lru_cache(maxsize=64)
 def _is_address(host: str) -> bool:
     """Return whether a host is ``localhost`` or an IP address: these cannot be rebound."""
-    if host == "localhost":
-        return True
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return host == "localhost" or is_address(host)
 
 
 def is_from_own_page(connection: HTTPConnection) -> bool:

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
-from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -42,8 +41,8 @@ class Answer(Response, Generic[Answers]):
 class NoBody(Response):
     """A response without a body: what an endpoint that returns it answers in the OpenAPI document."""
 
-    def __init__(self, *, status: int = 204, background: BackgroundTask | None = None) -> None:
-        super().__init__(status_code=status, background=background)
+    def __init__(self) -> None:
+        super().__init__(status_code=204)
 
 
 Download = Annotated[Response, "application/octet-stream"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from contracts.chat import Mode, TurnOutcome, TurnRecord, TurnState
 from contracts.names import Token
@@ -12,6 +12,8 @@ from contracts.wire import Part, Phrased, PhraseText, Timestamp
 
 class AuditEntry(Part):
     """A record as it is shown; see `hub_agent.calls.audit.CallRecord`."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     id: int
     at: Timestamp

@@ -6,11 +6,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from contracts.chat.messages import ChatRequest, TurnEvent, TurnState
 from contracts.names import Token
-from contracts.wire import Counter, Part
-
-
-class _Frame(Part):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+from contracts.wire import Counter, Part, Strict
 
 
 class Ask(ChatRequest):
@@ -25,7 +21,7 @@ class Ask(ChatRequest):
     ref: Annotated[str, Field(max_length=64)] = ""
 
 
-class Resume(_Frame):
+class Resume(Strict):
     """Client → hub: send the events of a turn after the last one that came, and those that follow."""
 
     kind: Literal["resume"]
@@ -33,14 +29,14 @@ class Resume(_Frame):
     after: Counter = 0
 
 
-class Cancel(_Frame):
+class Cancel(Strict):
     """Client → hub: stop a turn."""
 
     kind: Literal["cancel"]
     turn: Token
 
 
-class Confirm(_Frame):
+class Confirm(Strict):
     """Client → hub: what a person answers to a question of a turn."""
 
     kind: Literal["confirm"]

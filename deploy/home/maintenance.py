@@ -61,9 +61,7 @@ class Maintenance:
 
         answers = {"/api/health": health, "/api/devices": devices, "/api/mcp/servers": servers}
         found = examine(self._home, ask=lambda path, _: cast("Any", answers.get(path, [])), from_inside=True)
-        return [
-            CheckAnswer(check=each.check, ok=each.ok, detail=each.detail, hint=each.hint) for each in found
-        ]
+        return [CheckAnswer(**vars(each)) for each in found]
 
     def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:
         """Write an encrypted backup."""

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 import tzlocal
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -26,11 +25,12 @@ from agent_core.models.entries import (
     read_keys,
     read_tables,
 )
-from agent_core.prompt import Household, Units
+from agent_core.prompt import Household
 from agent_core.turn import TurnLimits
 from contracts.errors import ConfigError
 from contracts.topics import is_filter
-from contracts.validation import Language, TimeZone, VariableName, WebAddress, did_you_mean, explain, matching
+from contracts.validation import VariableName, WebAddress, did_you_mean, explain, matching
+from contracts.wire import Strict
 from deploy.directory import Home
 from voice.settings import VoiceSettings
 
@@ -40,27 +40,7 @@ _BrokerUrl = Annotated[str, matching(r"^mqtts?://", "an address such as mqtt://h
 _NodeUrl = Annotated[str, matching(r"^(nats|tls)://[^@/]+:\d+$", "an address such as tls://host:4222")]
 
 
-class _SettingsTable(BaseModel):
-    # Built at first use: a start reads few of the tables.
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class _HouseholdTable(_SettingsTable):
-    """``[household]``; see ``Household``."""
-
-    language: Language = "en"
-    time_zone: TimeZone = Field(default_factory=tzlocal.get_localzone_name)
-    units: Units = "metric"
-    # They are in every prompt.
-    rules: Annotated[
-        tuple[Annotated[str, matching(r"^[^\r\n]{1,300}$", "one line of up to 300 characters")], ...],
-        Field(max_length=20),
-    ] = ()
-    latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
-    longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
-
-
-class _TurnsTable(_SettingsTable):
+class _TurnsTable(Strict):
     """``[turns]``: when a turn of a model is stopped; see ``TurnLimits``."""
 
     iterations: Annotated[int, Field(ge=1, le=100)] = TurnLimits.iterations
@@ -69,19 +49,19 @@ class _TurnsTable(_SettingsTable):
     context_tokens: Annotated[int, Field(ge=2_000, le=1_000_000)] = TurnLimits.context_tokens
 
 
-class LogTable(_SettingsTable):
+class LogTable(Strict):
     """``[log]``: how the log is written."""
 
     format: Literal["text", "json"] = "text"
 
 
-class _GatewayTable(_SettingsTable):
+class _GatewayTable(Strict):
     """``[gateway]``: how models are asked."""
 
     kind: GatewayKind = "tensorzero"
 
 
-class EmbeddingsTable(_SettingsTable):
+class EmbeddingsTable(Strict):
     """``[embeddings]``: the model by which skills are also searched by meaning.
 
     Attributes:
@@ -95,7 +75,7 @@ class EmbeddingsTable(_SettingsTable):
     api_key_env: VariableName | None = None
 
 
-class LoginTable(_SettingsTable):
+class LoginTable(Strict):
     """A login on a broker.
 
     Attributes:
@@ -128,7 +108,7 @@ class HomeBrokerTable(LoginTable):
         return filters
 
 
-class LanTable(_SettingsTable):
+class LanTable(Strict):
     """``[lan]``: access for other machines over TLS, as ``--lan``.
 
     The page *System* writes it.
@@ -137,7 +117,7 @@ class LanTable(_SettingsTable):
     enabled: bool = False
 
 
-class HomeAssistantTable(_SettingsTable):
+class HomeAssistantTable(Strict):
     """``[home_assistant]``: a Home Assistant whose entities the assistant uses, and where this home appears.
 
     Attributes:
@@ -196,7 +176,7 @@ class BrokerTable(LoginTable):
         return self
 
 
-class HomeTable(_SettingsTable):
+class HomeTable(Strict):
     """``[home]``: which of several homes on one database server and one NATS cluster this is.
 
     Attributes:
@@ -207,14 +187,14 @@ class HomeTable(_SettingsTable):
     name: Annotated[str, matching(r"^[a-z][a-z0-9]{0,31}$", "up to 32 small letters and digits")]
 
 
-class DatabaseTable(_SettingsTable):
+class DatabaseTable(Strict):
     """``[database]``: the PostgreSQL database of the hub, ``postgresql://user@host/name``."""
 
     url: SecretStr
 
 
 _OF_A_SPOKE: Final[dict[str, type[BaseModel]]] = {
-    "household": _HouseholdTable,
+    "household": Household,
     "turns": _TurnsTable,
     "gateway": _GatewayTable,
     "voice": VoiceSettings,
@@ -290,7 +270,10 @@ def read_household(home: Home) -> Household:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return Household(**(read_table(home, "household", _HouseholdTable) or _HouseholdTable()).model_dump())
+    found = read_table(home, "household", Household) or Household()
+    if "time_zone" in found.model_fields_set:
+        return found
+    return found.model_copy(update={"time_zone": tzlocal.get_localzone_name()})
 
 
 def read_limits(home: Home) -> TurnLimits:

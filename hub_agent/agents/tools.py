@@ -112,7 +112,6 @@ class AgentToolset:
         caller: Has the rights of this turn.
         catalogue: The skills that it may call.
         beside: Calls skills; None where it may call none.
-        limit: Characters of one result that the model sees.
     """
 
     def __init__(
@@ -123,14 +122,12 @@ class AgentToolset:
         catalogue: Catalogue,
         consent: Consent,
         beside: Toolset | None,
-        limit: int,
     ) -> None:
         self._tools = tools
         self._caller = _ToolCaller(tools, caller)
         self._catalogue = catalogue
         self._consent = consent
         self._beside = beside
-        self._limit = limit
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -165,8 +162,8 @@ class AgentToolset:
     def _shown(self, name: str, text: str) -> Prompt:
         origin = self._tools.origins.get(name)
         if origin is Origin.FILE:
-            return render(Text(origin, bounded(text, self._limit), name))
-        return called_text(name, text, self._limit, untrusted=origin is Origin.OUTSIDE)
+            return render(Text(origin, bounded(text), name))
+        return called_text(name, text, untrusted=origin is Origin.OUTSIDE)
 
 
 @dataclass(frozen=True)

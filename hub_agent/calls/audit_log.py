@@ -110,7 +110,7 @@ class AuditLog:
 
         def work(session: Session) -> AuditPage:
             rows = session.exec(chosen).all()
-            entries = readable(rows[:limit], _entry)
+            entries = readable(rows[:limit], AuditEntry.model_validate)
             return AuditPage(entries=entries, before=rows[limit - 1].id if len(rows) > limit else None)
 
         return await self._store.read(work)
@@ -146,22 +146,3 @@ def _csv(rows: Sequence[Sequence[str]]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
-
-
-def _entry(row: AuditRow) -> AuditEntry:
-    return AuditEntry(
-        id=row.id or 0,
-        at=row.at,
-        user=row.user,
-        device=row.device,
-        skill=row.skill,
-        method=row.method,
-        outcome=row.outcome,
-        actor=row.actor,
-        arguments=row.arguments,
-        call=row.call,
-        token=row.token,
-        token_name=row.token_name,
-        through=row.through,
-        confirmed_by=row.confirmed_by,
-    )

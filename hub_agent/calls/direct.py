@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from agent_core import limits
 from agent_core.finder import DirectoryCatalogue
 from agent_core.gateway.protocol import ToolCall
 from agent_core.schemas.arguments import arguments_digest, check_arguments, without_secrets
@@ -141,7 +142,7 @@ class DirectCalls:
         claims = asking.claims
         place = f"{claims.jti} {body.conversation}"
         session = self.sandbox.session(asking.user.id, place, owner=claims.holder)
-        deadline = Deadline(self.settings.turns.tools.exec_s)
+        deadline = Deadline(limits.PROGRAM_S)
         async with self.quotas.programs.turn(claims, person=asking.may_confirm):
             return await session.run(body.code, calls.handle, deadline=deadline)
 
@@ -166,7 +167,6 @@ class DirectCalls:
             session=self.sandbox.session(user.id, place, owner=claims.holder),
             # What else the model of the client has read is not known here.
             consent=Consent(confirmer, untrusted=True, on_refused=caller.note_refused, where=_WHERE),
-            limits=self.settings.turns.tools,
         )
         queue = self.quotas.programs if call.name == "python_exec" else self.quotas.calls
         async with queue.turn(claims, person=person):

@@ -333,7 +333,6 @@ class Assistant:
                 caller=caller,
                 session=self.sandbox.session(turn.user, _place(turn.conversation, agent), owner=turn.holder),
                 consent=turn.consent,
-                limits=self.settings.turns.tools,
             )
             system = joined(self.prompter.system(agent, user, "native"))
             native = await native_mode(models, catalogue, skills, system=system, said=said)
@@ -347,7 +346,6 @@ class Assistant:
             caller=replace(caller, actor=caller.actor.model_copy(update={"read_only": user.read_only})),
             catalogue=catalogue,
             consent=turn.consent,
-            limit=self.settings.turns.tools.output_chars,
         )
         return beside(beside=toolset), native and replace(native, toolset=beside(beside=native.toolset))
 

@@ -1,7 +1,7 @@
 """The hub's prompt: what is the same from turn to turn, and what is known of the home right now."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from agent_core.files.edited_file import EditedFile
@@ -109,11 +109,8 @@ class Prompter:
     def household(self, user: User) -> Household:
         """Return the household as a user has it: with their language and time zone."""
         household = self._household
-        return replace(
-            household,
-            language=user.language or household.language,
-            time_zone=user.time_zone or household.time_zone,
-        )
+        own = {"language": user.language, "time_zone": user.time_zone}
+        return household.model_copy(update={name: value for name, value in own.items() if value})
 
     def system(
         self, agent: Agent, user: User, mode: ToolMode = "code", *, skills: bool = True

@@ -252,10 +252,7 @@ async def try_model(files: ModelFiles, asking: Bearer, wanted: ModelTest) -> Tri
     model = files.located(entry, wanted.key)
     tried = await probe(with_loading_time(model), kind=files.gateway.kind)
     return TriedModel(
-        problem=tried.problem,
-        tools=tried.tools,
-        first_s=tried.first_s,
-        seconds=tried.seconds,
+        **vars(tried),
         serves=tried.serves,
         advice=tried.advice,
         first_token_s=with_time(entry, tried).first_token_s,

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,6 +19,7 @@ from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, Vocabulary
 from contracts.devices.presence import VoiceState, VoiceSummary
 from contracts.errors import HubUnreachable, NotFound, StrawberryError
 from contracts.rates import Backoff
+from contracts.wire import Strict
 from identity.files import write_private
 from identity.ids import uuid7
 from spoke import limits
@@ -215,7 +216,5 @@ def _with(home: Vocabulary, own: Vocabulary) -> Vocabulary:
     return home.model_copy(update={"sentences": (*own.sentences, *others)[:MAX_SENTENCES], "names": names})
 
 
-class _Mute(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Mute(Strict):
     muted: bool

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_core import limits
 from agent_core.gateway.fallback import RetryPolicy
 from agent_core.gateway.opening import open_gateway
 from agent_core.gateway.protocol import Gateway, ToolCall, ToolSpec
@@ -17,7 +18,7 @@ from agent_core.prompt import Household, system_prompt
 from agent_core.search.catalogue import (
     SearchPage,
 )
-from agent_core.tools.native import NativeLimits, NativeMode, NativeToolset
+from agent_core.tools.native import NativeMode, NativeToolset
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
@@ -44,11 +45,11 @@ class NoSandbox:
 class Acting:
     """A native toolset of its own, without a model."""
 
-    def __init__(self, house: House, **limits: int) -> None:
+    def __init__(self, house: House) -> None:
         self.events: list[TurnEvent] = []
         self.consent = Consent(house)
         self.skills = SkillToolset(house, caller=house, session=NoSandbox(), consent=self.consent)
-        self.toolset = NativeToolset(house, self.skills, limits=NativeLimits(**limits))
+        self.toolset = NativeToolset(house, self.skills)
 
     @property
     def names(self) -> list[str]:
@@ -133,9 +134,12 @@ async def test_what_a_search_finds_can_be_called_in_the_next_step() -> None:
     assert [path for path, _, _ in house.called] == ["devices.hall.MusicSkill.play"]
 
 
-async def test_there_are_never_more_tools_than_allowed_and_the_oldest_goes() -> None:
+async def test_there_are_never_more_tools_than_allowed_and_the_oldest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "NATIVE_TOOLS", 3)
     house = House(*((f"pc.A{n}Skill", method("act", f"word{n} it.", {})) for n in range(5)))
-    acting = Acting(house, tools=3)
+    acting = Acting(house)
     for n in range(3):
         await acting.toolset.offer(f"word{n}")
     await acting.run("A0Skill_act")
@@ -143,12 +147,14 @@ async def test_there_are_never_more_tools_than_allowed_and_the_oldest_goes() -> 
     assert acting.names == ["search_skills", "A0Skill_act", "A2Skill_act", "A3Skill_act"]
 
 
-async def test_tools_keep_within_their_bytes() -> None:
+async def test_tools_keep_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NATIVE_TOOLS_BYTES", 1_200)
+    monkeypatch.setattr(limits, "NATIVE_TOOL_BYTES", 1_000)
     long = method("long", "lamp " * 200, {f"number_{n}": {"type": "integer"} for n in range(80)})
     house = House(
         *((f"pc.A{n}Skill", method("act", "lamp " * 60, {})) for n in range(5)), ("pc.BSkill", long)
     )
-    acting = Acting(house, total_bytes=1_200, tool_bytes=1_000)
+    acting = Acting(house)
     found = await acting.run("search_skills", query="lamp")
     assert "BSkill_long" not in acting.names
     assert '"tool": "none: too large to be called here"' in found.text

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent_core import limits
 from agent_core.gateway.protocol import ToolCall
 from agent_core.search.catalogue import (
     FoundMethod,
@@ -13,7 +14,7 @@ from agent_core.search.catalogue import (
     SkillCall,
 )
 from agent_core.tools.skill_calls import Consent
-from agent_core.tools.toolset import _SAME_ARGUMENT, SkillToolset, ToolLimits, ToolOutcome, failed
+from agent_core.tools.toolset import _SAME_ARGUMENT, SkillToolset, ToolOutcome, failed
 from agent_core.turn import TurnContext
 from contracts.answers.skills import RunStatus
 from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
@@ -185,13 +186,9 @@ def calls_of(*names: str) -> Program:
     return program
 
 
-def with_tools(
-    house: House | None = None, result: RunResult | None = None, limits: ToolLimits | None = None
-) -> SkillToolset:
+def with_tools(house: House | None = None, result: RunResult | None = None) -> SkillToolset:
     house = house or House()
-    return SkillToolset(
-        house, caller=house, session=Runner(result=result), consent=Consent(None), limits=limits
-    )
+    return SkillToolset(house, caller=house, session=Runner(result=result), consent=Consent(None))
 
 
 def test_there_are_exactly_three_tools_whatever_skills_there_are() -> None:
@@ -213,13 +210,13 @@ async def test_search_gives_one_line_for_each_and_says_how_many_more() -> None:
     assert lines[-1] == f"… and {40 - len(METHODS)} more; use other words to narrow it down."
 
 
-async def test_search_is_bounded_and_counts_what_it_leaves_out() -> None:
+async def test_search_is_bounded_and_counts_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House()
     house.found = replace(
         house.found, results=tuple(replace(each, summary="明かり" * 9) for each in house.found.results)
     )
-    limits = ToolLimits(search_bytes=700)
-    outcome = await with_tools(house, limits=limits).run(tool("search_skills"), Turn().context)
+    monkeypatch.setattr(limits, "SEARCH_BYTES", 700)
+    outcome = await with_tools(house).run(tool("search_skills"), Turn().context)
     _, *lines, last, _ = outcome.text.splitlines()
     assert lines
     assert len(outcome.text.encode()) <= 700
