@@ -41,6 +41,10 @@ class Labels:
         """
         return self._find(f"value.{value}") or self._find(value) or value
 
+    def entity(self, name: str) -> str:
+        """Return the name of an entity: its English word in this language where it is a common one."""
+        return self._find(name.casefold().replace(" ", "_"), of="entity") or name
+
     def _find(self, name: str, of: str = "") -> str:
         found = ((of and source.get(f"{of}.{name}")) or source.get(name) for source in self._sources)
         return next(filter(None, found), "")
@@ -167,6 +171,19 @@ COMMON: Final[DeclaredLabels] = {
         "volume": "Lautstärke",
         "window": "Fenster",
         "words": "Wörter",
+        # Entities of the home broker, where they mean something else or are nothing of a skill
+        "current": "Stromstärke",
+        "entity.contact": "Kontakt",
+        "entity.memory": "Speicher",
+        "entity.power": "Leistung",
+        "linkquality": "Verbindungsgüte",
+        "occupancy": "Anwesenheit",
+        "presence": "Anwesenheit",
+        "smoke": "Rauch",
+        "tamper": "Manipulation",
+        "vibration": "Erschütterung",
+        "voltage": "Spannung",
+        "water_leak": "Wasser",
         # Values
         "auto": "Automatisch",
         "away": "Unterwegs",

@@ -25,7 +25,7 @@ from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import Attachments
 from hub_web.parts.layout import Words, card, cut, empty, icon_button, note, refilled, row, stack
-from hub_web.parts.names import load_labels
+from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
@@ -68,7 +68,7 @@ class _Chat:
 
     async def build(self) -> None:
         """Make everything."""
-        self._labels = await load_labels()
+        self._names = await load_names()
         with ui.element("div").classes("sb-chat"):
             with ui.element("aside").classes("sb-chats") as aside:
                 aside.props["aria-label"] = text("Conversations")
@@ -183,7 +183,7 @@ class _Chat:
                 turn=turn,
                 on_edit=self._edit,
                 on_retry=self._retry,
-                labels=self._labels,
+                names=self._names,
                 files=files,
             )
 
@@ -191,7 +191,8 @@ class _Chat:
 
     async def _build_composer(self) -> None:
         found = await view.api(list_agents)
-        agents = ["assistant", *(each.name for each in found if each.models is not None)]
+        own = [each.name for each in found if each.models is not None]
+        agents = {"assistant": text("Assistant"), **{name: name for name in own}}
         devices: list[str] = []
         with suppress(Forbidden):
             there = await view.api(list_devices)
@@ -206,15 +207,14 @@ class _Chat:
             self._input.on("keydown.esc", view.showing(self._leave))
             with ui.element("div").classes("sb-composer-tools"):
                 self._attachments = Attachments(chosen)
-                self._agent = choice(text("Agent"), agents, agents[0])
+                self._agent = choice(text("Agent"), agents, "assistant")
                 self._agent.set_visibility(len(agents) > 1)
                 self._device = choice(text("I am at"), {"": text("no device"), **{d: d for d in devices}}, "")
                 self._device.set_visibility(len(devices) > 1)
                 ui.element("div").classes("sb-grow")
-                self._stop_button = view.button(
-                    text.of("an answer", "Stop"), self._stop, icon="stop", kind="danger"
-                )
-                self._stop_button.set_visibility(False)
+                stop = text.of("an answer", "Stop")
+                self._stop_button = view.button("", self._stop, icon="stop", kind="danger", tip=stop)
+                self._stop_button.classes("sb-send").set_visibility(False)
                 self._send_button = view.button(
                     "", self._send, icon="arrow_upward", kind="primary", tip=text("Send")
                 )

@@ -26,11 +26,11 @@ from hub_registry.http.skills import list_methods
 from hub_web import limits
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
-from hub_web.parts.calls.controls import Panel, is_on
+from hub_web.parts.calls.controls import COLOR_NAMES, Panel, is_on
 from hub_web.parts.home.arrangement import Arrangement
 from hub_web.parts.home.message_box import MessageBox
 from hub_web.parts.layout import Words, actions, card, cut, dot, empty, grid, refilled, row, stack
-from hub_web.parts.times import lasting
+from hub_web.parts.times import countdown, lasting
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
@@ -72,6 +72,8 @@ def state_words(thing: Thing, label: Labels) -> str:
             return text("On") if value else text("Off")
         case str() if value.casefold() in ("on", "off"):
             return text("On") if value.casefold() == "on" else text("Off")
+        case str() if value.casefold() in COLOR_NAMES:
+            return label.value(COLOR_NAMES[value.casefold()])
         case int() | float():
             digits = 0 if float(value).is_integer() else 1
             return text.number(value, digits) + (f" {unit}" if unit else "")
@@ -337,7 +339,7 @@ class _Board:
             title = each.title
             icon = icon_of(*(thing.device_class or thing.kind for thing in things.values()), title)
             usual = {
-                name: thing.name.rpartition(".")[2].removeprefix(f"{title} ")
+                name: label.entity(thing.name.rpartition(".")[2].removeprefix(f"{title} "))
                 for name, thing in things.items()
             }
         else:
@@ -433,8 +435,7 @@ class _Board:
                 timer.left_s if timer.left_s is not None else (timer.due - datetime.now(UTC)).total_seconds()
             )
             seconds = max(0, round(left_s))
-            clock = f"{seconds // 60}:{seconds % 60:02d}"
-            words.set(clock if seconds < 3_600 else lasting(seconds))
+            words.set(countdown(seconds) if seconds < 86_400 else lasting(seconds))
 
     async def _cancel(self, timer: TimerSummary) -> None:
         await view.api(remove_timer, timer.id)

@@ -72,7 +72,7 @@ async def _sayable() -> None:
         note(text("These work at once, also without a model. Anything else you can ask in your own words."))
         words = text_field(text("Find a sentence")).props("clearable debounce=120 type=search")
         words.on_value_change(view.showing(show))
-        found = ui.element("div").props("aria-live=polite")
+        found = ui.element("div").classes("sb-groups").props("aria-live=polite")
     await show()
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent_core.skills.labels import DeclaredLabels, Labels
+from agent_core.skills.labels import Labels
 from contracts.answers.people import UserAnswer
 from hub_registry.http.devices import list_devices
 from hub_registry.http.skills import list_labels
@@ -39,8 +39,3 @@ async def load_names() -> Names:
         {each.id: each.name for each in devices},
         {(each.device, each.skill): each.labels for each in labels},
     )
-
-
-async def load_labels() -> dict[str, DeclaredLabels]:
-    """Return the labels of all skills that a person sees, by the name of the skill."""
-    return {each.skill: each.labels for each in await view.api(list_labels)}

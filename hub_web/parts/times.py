@@ -43,6 +43,17 @@ def lasting(seconds: float) -> str:
     raise AssertionError("the last step takes any duration")
 
 
+def countdown(seconds: int) -> str:
+    """Return what is left as a clock that counts down shows it.
+
+    Example:
+        ``4:05`` or ``1:29:59``
+    """
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def milliseconds(value: float) -> str:
     """Return a short duration with its unit.
 

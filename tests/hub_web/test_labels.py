@@ -68,6 +68,11 @@ def test_what_a_person_calls_it_counts_before_what_its_author_declared_and_that_
         "Red Red Wine",
         "Red",
     ]
+    assert [Labels({}, "de").entity(each) for each in ("Humidity", "Power", "Anna's plug")] == [
+        "Luftfeuchtigkeit",
+        "Leistung",
+        "Anna's plug",
+    ]
 
 
 @pytest.mark.parametrize("label", ["", "x" * 65, "a\nb", "safe\u202egnitide", "\x1b[2J"])

@@ -289,7 +289,7 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
 
 
 def test_memory_is_changed_and_taken_back_and_an_agent_written(
-    page_of: Visit, picture: Picture, house: House, client: HubClient
+    page_of: Visit, picture: Picture, house: House, nas: Spoke, client: HubClient
 ) -> None:
     page = page_of().open("/memory")
     picture(page, "memory-empty")
@@ -343,5 +343,9 @@ def test_memory_is_changed_and_taken_back_and_an_agent_written(
     page = page_of().open("/agents")
     expect(page.get_by_text("Keeps the accounts")).to_be_visible()
     picture(page, "agents")
+    # With an agent and a device to choose, what sends and stops stays within a phone.
+    phone = page_of(phone=True).open("/chat")
+    expect(phone.get_by_label("I am at")).to_be_visible()
+    assert phone.eval_on_selector(".sb-composer-tools", "tools => tools.scrollWidth <= tools.clientWidth")
     picture(page_of(dark=True, phone=True, locale="de-DE").open("/agents/finance"), "agent-phone-dark-de")
     client.request("DELETE", "/api/agents/finance")

@@ -61,7 +61,7 @@ async def devices() -> None:
             text_field(text("Find a device")).classes("sb-grow").props("clearable debounce=120 type=search")
         )
         kind = choice(text("Show"), kinds, "").classes("sb-narrow")
-    place = ui.element("div")
+    place = ui.element("div").classes("sb-groups")
     shape: Any = None
     updates: dict[str, Callable[[DeviceAnswer], None]] = {}
 

@@ -36,6 +36,7 @@ _SWATCHES: Final = {
     "purple": "#800080",
     "pink": "#ffc0cb",
 }
+COLOR_NAMES: Final = {color: name for name, color in _SWATCHES.items()}
 _CHOSEN: Final = "(event) => emit(event.target.value)"
 
 

@@ -5,7 +5,7 @@ from nicegui import ui
 from hub_web.feeds import Feed
 from hub_web.handlers import Show
 from hub_web.parts.layout import actions, refilled
-from hub_web.parts.names import load_labels
+from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import TurnBox
 from hub_web.texts import text
 from hub_web.view import view
@@ -37,7 +37,7 @@ class MessageBox:
         said = str(self._input.value or "").strip()
         if not said:
             return
-        labels = await load_labels()
+        names = await load_names()
         if self._running is not None:
             view.notify(text("One after the other: an answer is on its way."), kind="info")
             return
@@ -46,7 +46,7 @@ class MessageBox:
         self._running = feed
         with refilled(self._place):
             box = TurnBox(
-                said, turn=feed.turn, on_edit=self._open_chat, on_retry=self._open_chat, labels=labels
+                said, turn=feed.turn, on_edit=self._open_chat, on_retry=self._open_chat, names=names
             )
             view.link(text("Continue in Chat"), f"/chat/{self._conversation}")
         view.run(self._follow(box, feed), name=f"turn {feed.turn}")

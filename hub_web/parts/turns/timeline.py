@@ -57,7 +57,7 @@ def legend(ms_by_kind: Mapping[str, float] | None = None) -> ui.element:
         for kind, name in kind_names().items():
             if ms_by_kind is None or ms_by_kind.get(kind, 0) > 0:
                 with ui.element("li"):
-                    ui.element("span").classes(f"sb-swatch sb-kind-{kind}").props("aria-hidden=true")
+                    ui.element("span").classes(f"sb-kind sb-kind-{kind}").props("aria-hidden=true")
                     Words("span", name)
                     if ms_by_kind is not None:
                         Words("span", milliseconds(ms_by_kind[kind]), "sb-strong")
@@ -103,7 +103,7 @@ class Timeline:
             with ui.element("summary").classes("sb-span-row"):
                 with ui.element("span").classes("sb-span-name").style(f"--indent: {depth * _INDENT}px"):
                     ui.icon("chevron_right").classes("sb-chevron")
-                    ui.element("span").classes(f"sb-swatch sb-kind-{span.kind}").props("aria-hidden=true")
+                    ui.element("span").classes(f"sb-kind sb-kind-{span.kind}").props("aria-hidden=true")
                     Words("span", self._names[span.kind], "sb-only-read")
                     cut("span", span_name(span))
                     if is_bad:

@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
 
-from agent_core.skills.labels import DeclaredLabels, Labels
 from contracts.chat import (
     ChatFile,
     ConfirmationWanted,
@@ -31,9 +30,10 @@ from hub_web.parts import times
 from hub_web.parts.calls.calls import as_question, show_call
 from hub_web.parts.files import file_badges
 from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
+from hub_web.parts.names import Names
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
-from hub_web.texts import LANGUAGE, for_people, text
+from hub_web.texts import for_people, text
 from hub_web.view import view
 
 _ICONS: Final = {
@@ -67,11 +67,11 @@ class Steps:
     """What was done, in order: one line that unfolds, and each step again.
 
     Args:
-        labels: Of skills, by their name.
+        names: Of devices and skills.
     """
 
-    def __init__(self, labels: Mapping[str, DeclaredLabels]) -> None:
-        self._labels = labels
+    def __init__(self, names: Names) -> None:
+        self._names = names
         with ui.element("details").classes("sb-steps") as self._box:
             with ui.element("summary"):
                 self._icon = ui.icon("bolt")
@@ -146,7 +146,7 @@ class Steps:
                 ui.icon(_ICONS.get(step.state, "help")).classes(f"sb-step-{step.state}")
                 Words("span", self._called(step), "sb-cut")
                 if step.device:
-                    badge(step.device, icon="memory")
+                    badge(self._names.devices.get(step.device, step.device), icon="memory")
                 Words("span", "", "sb-grow")
                 if step.ms is not None:
                     Words("span", times.milliseconds(step.ms), "sb-muted sb-small")
@@ -161,7 +161,7 @@ class Steps:
         *path, method = step.name.split(".")
         if not path:
             return known.get(step.name) or step.name
-        return Labels(self._labels.get(path[-1], {}), LANGUAGE.get())(method)
+        return self._names.label(step.device or "hub", path[-1])(method)
 
 
 def steps_of(spans: Sequence[TurnSpan]) -> list[Step]:
@@ -208,7 +208,7 @@ class TurnBox:
         turn: Its id.
         on_edit: Called with this, to change the question and ask again.
         on_retry: Likewise, to ask again.
-        labels: Of skills, by their name.
+        names: Of devices and skills.
         files: What came with the question.
 
     Attributes:
@@ -222,7 +222,7 @@ class TurnBox:
         turn: str,
         on_edit: Callable[["TurnBox"], Awaitable[Any]],
         on_retry: Callable[["TurnBox"], Awaitable[Any]],
-        labels: Mapping[str, DeclaredLabels],
+        names: Names,
         files: Sequence[ChatFile] = (),
     ) -> None:
         self.turn = turn
@@ -242,7 +242,7 @@ class TurnBox:
                 if files:
                     with row():
                         file_badges(files)
-            self._steps = Steps(labels)
+            self._steps = Steps(names)
             self._cards = ui.element("div").classes("sb-cards")
             self._cards.props("aria-live=assertive")
             self._answer = Markdown()
