@@ -67,6 +67,8 @@ CHECK_SHOWN: Final = 5
 
 NATS_ANSWER_S: Final = 2.0
 """How long the servers may take to answer the hub; they take milliseconds."""
+NATS_ASK_AGAIN_S: Final = 0.2
+"""When they are asked again, and then after twice that time: a question is lost with the node that has it."""
 NATS_LOGIN_S: Final = 5.0
 """How long a server waits for the hub's answer to a login; it takes milliseconds."""
 NATS_RECONNECT_S: Final = 0.25

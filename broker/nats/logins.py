@@ -4,8 +4,8 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from contracts.addresses import host_of
 from contracts.answers.system import ClusterMember
 from contracts.claims import Claims, PrincipalKind
 from contracts.devices.presence import Revocation
-from contracts.errors import Disconnected, LinkError
+from contracts.errors import Disconnected
 from contracts.rates import Backoff
 from identity import tokens
 from identity.certificates import client_context
@@ -105,8 +105,7 @@ class NatsLogins:
         """Remove a login, and end its connections on all nodes; see `BrokerLogins.revoke`.
 
         Raises:
-            Disconnected: While no node can be reached.
-            LinkError: If one does not end a connection.
+            Disconnected: While no node can be reached, or where one does not end a connection.
         """
         self._told.pop((principal.kind, principal.id), None)
         revoked = {login_name(principal, each) for each in revocation.tokens}
@@ -116,8 +115,7 @@ class NatsLogins:
         """End the connections of all others; see `BrokerLogins.sync`.
 
         Raises:
-            Disconnected: While no node can be reached.
-            LinkError: If one does not end a connection.
+            Disconnected: While no node can be reached, or where one does not end a connection.
         """
         self._told.clear()
         good = {login_name(each.principal, tokens.token_id(each.token.get_secret_value())) for each in logins}
@@ -127,10 +125,13 @@ class NatsLogins:
     async def nodes(self) -> list[ClusterMember]:
         """List the nodes that the settings name, and whether the others know each."""
         said: dict[str, dict[str, Any]] = {}
+
+        async def take(answer: dict[str, Any]) -> bool:
+            said[answer["server"]["id"]] = answer["statsz"]
+            return True
+
         with suppress(Disconnected):
-            async with aclosing(self._answers("STATSZ", {})) as answers:
-                async for each in answers:
-                    said[each["server"]["id"]] = each["statsz"]
+            await self._ask("STATSZ", {}, take)
         return await asyncio.gather(*(_node(url, said) for url in self._access.urls))
 
     async def _end(self, principal: Principal, is_over: Callable[[str], bool]) -> None:
@@ -142,49 +143,74 @@ class NatsLogins:
     async def _end_where(self, is_over: Callable[[str], bool], options: dict[str, Any] | None = None) -> None:
         """End connections on all nodes by their names, those of each node as soon as it has listed them."""
         asked = {"auth": True, "acc": ACCOUNT, "limit": limits.NATS_CONNECTIONS, **(options or {})}
-        async with aclosing(self._answers("CONNZ", asked)) as answers:
-            async for answer in answers:
-                for each in answer["data"].get("connections") or ():
-                    if is_over(name := each.get("authorized_user", "")):
-                        await self._kick(answer["server"]["id"], each["cid"], name)
 
-    async def _answers(self, what: str, asked: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        """Ask all nodes, and yield the answer of each as it comes."""
+        async def take(answer: dict[str, Any]) -> bool:
+            found = answer["data"].get("connections") or ()
+            over = [each["cid"] for each in found if is_over(each.get("authorized_user", ""))]
+            return all([await self._kick(answer["server"]["id"], each) for each in over])
+
+        await self._ask("CONNZ", asked, take)
+
+    async def _ask(
+        self, what: str, asked: dict[str, Any], take: Callable[[dict[str, Any]], Awaitable[bool]]
+    ) -> None:
+        """Ask all nodes, and again what is lost with one of them, until each has answered.
+
+        Which there are is read from their routes. Their `active_servers` has one that was killed for three
+        minutes more, and is 1 at a node that has just begun.
+
+        Args:
+            take: Called with each answer as it comes; returns False where that node is to be asked again.
+
+        Raises:
+            Disconnected: If one that the others are connected to does not answer.
+        """
         servers = self._connected()
         inbox, replies = servers.new_inbox(), asyncio.Queue[bytes]()
 
-        async def take(message: Any) -> None:
+        async def put(message: Any) -> None:
             replies.put_nowait(message.data)
 
-        until = asyncio.get_running_loop().time() + limits.NATS_ANSWER_S
+        loop, wait = asyncio.get_running_loop(), limits.NATS_ASK_AGAIN_S
+        until, answered = loop.time() + limits.NATS_ANSWER_S, set[str]()
         try:
-            first = json.loads((await servers.request(f"{_PING}.STATSZ", timeout=limits.NATS_ANSWER_S)).data)
-            listening = await servers.subscribe(inbox, cb=take)
+            listening = await servers.subscribe(inbox, cb=put)
             try:
-                await servers.publish(f"{_PING}.{what}", json.dumps(asked).encode(), reply=inbox)
-                for _ in range(first["statsz"].get("active_servers", 1)):
-                    async with asyncio.timeout_at(until):
-                        answer = json.loads(await replies.get())
-                    yield answer
+                while True:
+                    for each in {"STATSZ", what}:
+                        await servers.publish(f"{_PING}.{each}", json.dumps(asked).encode(), reply=inbox)
+                    again, routes = min(until, loop.time() + wait), dict[str, set[str]]()
+                    wait *= 2
+                    try:
+                        while not routes or set(routes).union(*routes.values()) - (answered & routes.keys()):
+                            async with asyncio.timeout_at(again):
+                                answer = json.loads(await replies.get())
+                            name, statsz = answer["server"]["name"], answer.get("statsz")
+                            if statsz is not None:
+                                routes[name] = {each["name"] for each in statsz.get("routes") or ()}
+                            if (statsz is not None) == (what == "STATSZ") and await take(answer):
+                                answered.add(name)
+                        return
+                    except TimeoutError:
+                        if again == until:
+                            raise Disconnected("not every NATS server has answered") from None
             finally:
                 await listening.unsubscribe()
-        except TimeoutError:
-            # It is asked again. One that is just lost is not counted for long.
-            raise Disconnected("not every NATS server has answered") from None
         except (NatsError, ValueError, LookupError) as error:
             raise Disconnected(f"NATS does not answer the hub: {error}") from None
 
-    async def _kick(self, server: str, connection: int, name: str) -> None:
+    async def _kick(self, server: str, connection: int) -> bool:
         asked = json.dumps({"cid": connection}).encode()
+        subject = f"$SYS.REQ.SERVER.{server}.KICK"
         try:
-            await self._connected().request(
-                f"$SYS.REQ.SERVER.{server}.KICK", asked, timeout=limits.NATS_ANSWER_S
-            )
-        except NatsError as error:
-            raise LinkError(f"NATS does not end the connection of {name}: {error}") from None
+            await self._connected().request(subject, asked, timeout=limits.NATS_ASK_AGAIN_S)
+        except NatsError:
+            return False  # it is lost, or the hub's connection was
+        return True
 
     def _connected(self) -> Client:
-        if self.servers is None or not self.servers.is_connected:
+        # While it moves to another node, it keeps what it is to send.
+        if self.servers is None or self.servers.is_closed:
             raise Disconnected("no NATS server can be reached", hint="Check the addresses, and that it runs.")
         return self.servers
 

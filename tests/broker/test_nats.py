@@ -5,7 +5,10 @@ import base64
 import contextlib
 import json
 import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nats.errors
@@ -17,9 +20,11 @@ from broker.logins import LoginCheck
 from broker.nats import streams
 from broker.nats.callout import Callout
 from broker.nats.keys import NatsKeys
-from broker.nats.logins import NatsAccess, open_nats
+from broker.nats.logins import NatsAccess, NatsLogins, open_nats
 from bus.link import open_link
 from contracts.access import Principal
+from contracts.devices.presence import Revocation
+from hub_registry.storage.tables import now
 from identity.keys import KeyPair
 from tests.brokers import HUB_ID, Bus, open_bus
 from tests.hub_registry.spokes import eventually
@@ -124,6 +129,56 @@ async def test_the_streams_are_looked_at_again_after_an_error_that_nobody_foresa
         await eventually(lambda: tried == 2)
         watching.cancel()
     assert "OSError: the line is cut" in caplog.text
+
+
+class Servers:
+    """Three nodes, of which one ends when it is asked first; what is asked last of each gets an answer."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.kicks: list[str] = []
+        self.rounds: Counter[str] = Counter()
+
+    def new_inbox(self) -> str:
+        return "inbox"
+
+    async def subscribe(self, _: str, *, cb: Callable[[Any], Awaitable[None]]) -> "Servers":
+        self.told = cb
+        return self
+
+    async def unsubscribe(self) -> None: ...
+
+    async def publish(self, subject: str, _: bytes, *, reply: str) -> None:
+        what = subject.rpartition(".")[2]
+        self.rounds[what] += 1
+        first = self.rounds[what] == 1
+        for name in "a" if first else "ac":
+            routes = [{"name": each} for each in ("abc" if first else "ac") if each != name]
+            said: dict[str, Any] = {"connections": [{"cid": 7, "authorized_user": "device/pc/old"}]}
+            answer = (
+                {"statsz": {"routes": routes, "active_servers": 4}} if what == "STATSZ" else {"data": said}
+            )
+            data = json.dumps({"server": {"name": name, "id": name.upper()}, **answer}).encode()
+            await self.told(SimpleNamespace(data=data))
+
+    async def request(self, subject: str, _: bytes, *, timeout: float) -> None:
+        self.kicks.append(subject)
+        if self.kicks.count(subject) == 1:
+            raise nats.errors.TimeoutError
+
+
+async def test_a_login_ends_on_each_node_that_is_left_though_questions_are_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "NATS_ASK_AGAIN_S", 0.01)
+    logins = NatsLogins(NatsAccess((), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None))
+    logins.servers = servers = Servers()  # type: ignore[assignment]
+    await logins.revoke(DEVICE, Revocation(tokens=["old"], before=now()))
+    assert {subject: servers.kicks.count(subject) > 1 for subject in servers.kicks} == {
+        "$SYS.REQ.SERVER.A.KICK": True,
+        "$SYS.REQ.SERVER.C.KICK": True,
+    }
 
 
 async def test_an_address_whose_logins_are_refused_fills_neither_the_log_nor_the_hubs_time(
