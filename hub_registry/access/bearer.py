@@ -168,7 +168,7 @@ class Gate:
         self._accounts = accounts
         self._trail = trail
         self._may_confirm = may_confirm
-        self._proofs = ProofCheck()
+        self._proofs, self._joins = ProofCheck(), ProofCheck()
         self.passed_on: Callable[[Request, str], Awaitable[Bearer]] | None = None
         burst, per_second = per_minute / 2, per_minute / 60
         self._holders = TokenBuckets(burst=burst, per_second=per_second, most=limits.MOST_HOLDERS)
@@ -285,11 +285,15 @@ class Gate:
         Raises:
             Unauthorized: If there is none, or it is by another key.
         """
-        proved = self._proofs.possessed(
+        proved = self._joins.possessed(
             _proof(request), method=request.method, is_target=partial(_is_for, request)
         )
         if proved != key:
             raise Unauthorized("the proof is by another key than the one in the request", hint=_PROOF)
+
+    def begin_joins(self) -> None:
+        """Refuse proofs for `require_key` from before now: the leader until now may have accepted them."""
+        self._joins = ProofCheck()
 
     def require(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
         """Return a function that authenticates a request and requires one of the scopes.

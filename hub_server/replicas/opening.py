@@ -85,6 +85,7 @@ async def open_replica(
     @asynccontextmanager
     async def leading(term: Term) -> AsyncIterator[None]:
         fenced = replace(registry, store=term.store)
+        gate.begin_joins()
         async with (
             bus.service.leading(term.store),
             opening(of_home, fenced, manager=manager.fenced(term.confirm)),

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Final
@@ -72,7 +73,8 @@ class ProofCheck:
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._started = time.monotonic()
-        self._used: dict[str, dict[str, float]] = {}
+        self._used: dict[tuple[str, str], float] = {}
+        self._counts = Counter[str]()
 
     def possessed(self, proof: str, *, method: str, is_target: Callable[[str], bool]) -> PublicKey:
         """Return the key that a proof shows, for one who has no token yet.
@@ -80,7 +82,9 @@ class ProofCheck:
         Raises:
             Unauthorized: With the reason. `StaleProof` if its time is not now.
         """
-        return self._checked(proof, method=method, is_target=is_target)[0]
+        key, claims = self._checked(proof, method=method, is_target=is_target)
+        self._use(key.kid, claims.jti)
+        return key
 
     def check(
         self, proof: str, *, method: str, is_target: Callable[[str], bool], token: str, key_id: str
@@ -124,15 +128,19 @@ class ProofCheck:
         return key, claims
 
     def _use(self, key_id: str, jti: str) -> None:
-        now, used = self._clock(), self._used.setdefault(key_id, {})
+        now, used = self._clock(), self._used
         # The oldest come first. One whose time is a window ahead is good for two of them.
         while used and used[oldest := next(iter(used))] < now - 2 * WINDOW_S:
             del used[oldest]
-        if jti in used:
+            self._counts[oldest[0]] -= 1
+            if not self._counts[oldest[0]]:
+                del self._counts[oldest[0]]
+        if (key_id, jti) in used:
             raise Unauthorized("the proof was used before")
-        if len(used) >= PROOFS_REMEMBERED:
+        if self._counts[key_id] >= PROOFS_REMEMBERED:
             raise Unauthorized("too many proofs of this key", hint="Wait a minute and try again.")
-        used[jti] = now
+        used[key_id, jti] = now
+        self._counts[key_id] += 1
 
 
 def _read(proof: str) -> tuple[PublicKey, _Claims]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ import psycopg
 import pytest
 from sqlalchemy.exc import DatabaseError
 from sqlmodel import Session, select
+from starlette.requests import Request
 
 from contracts import topics
 from contracts.claims import Claims
 from contracts.devices.presence import Revocation
-from contracts.errors import ConfigError, StorageError, Superseded, Unauthorized
+from contracts.errors import ConfigError, StaleProof, StorageError, Superseded, Unauthorized
 from hub_registry import limits
 from hub_registry.access.accounts import UserChange
+from hub_registry.access.bearer import Gate
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.service import RegistryService
@@ -37,6 +40,8 @@ from hub_registry.storage.store import opened
 from hub_registry.storage.tables import ApprovalRow, ReplicaRow, now
 from identity.envelope import Seal
 from identity.keys import KeyPair
+from identity.limits import BEFORE_START_S
+from identity.logins.proofs import make_proof
 from tests import postgresql
 from tests.hub_registry.spokes import eventually, registration
 from tests.requirements import require
@@ -380,6 +385,22 @@ async def test_a_leader_that_was_stopped_looks_whether_it_still_leads(
     monkeypatch.setattr(limits, "LEAD_SILENT_MS", 0)
     with pytest.raises(Superseded):
         await term.confirm_after_stop()
+
+
+def test_the_proof_by_which_a_device_joined_at_the_leader_is_not_good_at_the_next_one() -> None:
+    nothing: Any = None
+    key, gates = KeyPair.generate(), (Gate(nothing, nothing), Gate(nothing, nothing))
+    url, at = "http://home.lan/api/devices/join", time.time() - BEFORE_START_S - 2
+    proof = make_proof(key, method="POST", target=url, token=None, now=at)
+    headers = [(b"host", b"home.lan"), (b"dpop", proof.encode())]
+    scope = {"type": "http", "method": "POST", "path": "/api/devices/join", "query_string": b""}
+    request = Request(scope | {"headers": headers})
+    for gate in gates:
+        gate._joins._started -= 60
+    gates[0].require_key(request, key.public)
+    gates[1].begin_joins()
+    with pytest.raises(StaleProof):
+        gates[1].require_key(request, key.public)
 
 
 async def test_what_was_approved_of_a_device_that_is_gone_does_not_count_for_its_namesake(

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.errors import StaleProof, Unauthorized
 from identity.keys import KeyPair
-from identity.logins.proofs import ProofCheck, login_password
+from identity.logins.proofs import ProofCheck, login_password, make_proof
 
 START = 1_800_000_000.0
 
@@ -24,6 +24,23 @@ def test_only_proofs_since_the_start_are_good_also_when_the_clock_is_set_back(se
     for other in (now - 30, now + 90):
         with pytest.raises(StaleProof):
             log_in(other)
+
+
+def test_the_proof_of_one_who_has_no_token_yet_is_good_once_and_not_remembered_for_ever():
+    now = [START]
+    check = ProofCheck(clock=lambda: now[0])
+
+    def possessed(proof: str) -> None:
+        check.possessed(proof, method="POST", is_target="/join".__eq__)
+
+    for _ in range(3):
+        key = KeyPair.generate()
+        proof = make_proof(key, method="POST", target="/join", token=None, now=now[0])
+        possessed(proof)
+        with pytest.raises(Unauthorized, match="used before"):
+            possessed(proof)
+        assert len(check._used) == len(check._counts) == 1
+        now[0] += 121
 
 
 def test_a_proof_dated_ahead_is_good_once():
