@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -262,32 +263,28 @@ class TurnStore(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Turns:
     """All running turns of this process.
 
-    Args:
+    Attributes:
         store: Records them.
         tasks: Owns their tasks.
         slots: Limits how many run or wait at the same time.
         on_ended: Called with each turn that has ended.
     """
 
-    def __init__(
-        self,
-        store: TurnStore,
-        *,
-        tasks: asyncio.TaskGroup,
-        slots: Slots,
-        on_ended: Sequence[Callable[[Turn], None]] = (),
-    ) -> None:
-        self._on_ended = on_ended
-        self._store = store
-        self._tasks = tasks
-        self._slots = slots
-        self._turns: dict[tuple[str, str], Turn] = {}
-        # Those that ran though the disk was full, until they are recorded.
-        self._unrecorded: dict[tuple[str, str], Turn] = {}
-        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+    store: TurnStore
+    _: KW_ONLY
+    tasks: asyncio.TaskGroup
+    slots: Slots
+    on_ended: Sequence[Callable[[Turn], None]] = ()
+    _turns: dict[tuple[str, str], Turn] = field(default_factory=dict, init=False)
+    # Those that ran though the disk was full, until they are recorded.
+    _unrecorded: dict[tuple[str, str], Turn] = field(default_factory=dict, init=False)
+    _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
 
     async def open(self, turn: Turn, work: TurnWork, *, slots: Slots | None = None) -> Turn:
         """Record a turn and start it; turns of one conversation run one after another.
@@ -302,7 +299,7 @@ class Turns:
             StorageError: If it cannot be recorded, now or later.
             TooManyRequests: If there are too many open turns.
         """
-        key, slots = (turn.user, turn.id), slots or self._slots
+        key, slots = (turn.user, turn.id), slots or self.slots
         if key in self._turns or key in self._unrecorded:
             raise came_before(turn.id)
         if not slots.take(turn.holder, person=turn.is_person):
@@ -310,7 +307,7 @@ class Turns:
         # Listed before it is in the database, so that a cancel finds it at any moment.
         self._turns[key] = turn
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tasks.create_task(self._run(turn, work, slots, begun), name=f"turn {turn.id}")
+        self.tasks.create_task(self._run(turn, work, slots, begun), name=f"turn {turn.id}")
         try:
             await asyncio.shield(begun)
         except asyncio.CancelledError:
@@ -346,7 +343,7 @@ class Turns:
         unrecorded = self._unrecorded.get((user, turn))
         if unrecorded is not None and through in (None, unrecorded.through):
             return unrecorded.state
-        return await self._store.state(user, turn, through=through)
+        return await self.store.state(user, turn, through=through)
 
     @property
     def open_count(self) -> int:
@@ -372,7 +369,7 @@ class Turns:
 
     async def _run(self, turn: Turn, work: TurnWork, slots: Slots, begun: asyncio.Future[None]) -> None:
         try:
-            await self._store.begin(turn)
+            await self.store.begin(turn)
         except BaseException as error:  # noqa: BLE001  it is raised where the turn is opened
             if not isinstance(error, DiskFull) or len(self._unrecorded) >= limits.MOST_UNRECORDED:
                 del self._turns[(turn.user, turn.id)]
@@ -391,7 +388,7 @@ class Turns:
             except (StorageError, TimeoutError) as error:
                 # The person has the answer all the same, and it must not be lost.
                 _log.error("the end of turn %s is not recorded yet: %s", turn.id, error)
-                self._tasks.create_task(self._record_later(turn), name=f"record turn {turn.id}")
+                self.tasks.create_task(self._record_later(turn), name=f"record turn {turn.id}")
             except Exception:  # noqa: BLE001  one turn must not end the others
                 _log.exception("the end of turn %s cannot be recorded", turn.id)
                 self._unrecorded.pop((turn.user, turn.id), None)
@@ -399,7 +396,7 @@ class Turns:
                 del self._turns[(turn.user, turn.id)]
                 slots.give_back(turn.holder)
                 turn.close()
-                for listener in self._on_ended:
+                for listener in self.on_ended:
                     listener(turn)
 
     async def _record_later(self, turn: Turn) -> None:
@@ -419,9 +416,9 @@ class Turns:
         """Record how a turn ended, and before that what could not be recorded when it began."""
         if (turn.user, turn.id) in self._unrecorded:
             with suppress(Conflict):  # an attempt that timed out has recorded it
-                await self._store.begin(turn)
+                await self.store.begin(turn)
             del self._unrecorded[(turn.user, turn.id)]
-        await self._store.end(turn)
+        await self.store.end(turn)
 
 
 def came_before(turn: str) -> Conflict:

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import permutations
 from typing import Final, Literal, Protocol, Self, TypeVar
 
@@ -374,28 +375,20 @@ class Pipeline:
             self._observer.activity(activity)
 
 
+@dataclass(eq=False)
 class _Speech:
     """Speaks sentences as they are added, each while the next one is still being written."""
 
-    def __init__(
-        self,
-        engines: Mapping[str, TextToSpeech],
-        loudspeaker: Loudspeaker,
-        *,
-        language: str,
-        tasks: asyncio.TaskGroup,
-        observer: Observer,
-        talks: Callable[[], None],
-    ) -> None:
-        self._engines = engines
-        self._loudspeaker = loudspeaker
-        self._language = language
-        self._tasks = tasks
-        self._observer = observer
-        self._talks = talks
-        self._sentences: asyncio.Queue[str | None] = asyncio.Queue()
-        self._playing: asyncio.Task[None] | None = None
-        self.has_spoken = False
+    engines: Mapping[str, TextToSpeech]
+    loudspeaker: Loudspeaker
+    _: KW_ONLY
+    language: str
+    tasks: asyncio.TaskGroup
+    observer: Observer
+    talks: Callable[[], None]
+    _sentences: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue, init=False)
+    _playing: asyncio.Task[None] | None = field(default=None, init=False)
+    has_spoken: bool = field(default=False, init=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -410,7 +403,7 @@ class _Speech:
         self.has_spoken = True
         self._sentences.put_nowait(sentence)
         if self._playing is None:
-            self._playing = self._tasks.create_task(self._play(), name="voice speaks")
+            self._playing = self.tasks.create_task(self._play(), name="voice speaks")
 
     async def finish(self) -> None:
         """Wait until all of it was heard."""
@@ -422,30 +415,30 @@ class _Speech:
     async def _play(self) -> None:
         # Closed at once where it is cut short: the engine holds a process, or a connection.
         async with aclosing(self._sounds()) as sounds:
-            await self._loudspeaker.play(sounds)
+            await self.loudspeaker.play(sounds)
 
     async def _sounds(self) -> AsyncGenerator[Sound, None]:
         while (sentence := await self._sentences.get()) is not None:
             async with aclosing(self._spoken(sentence)) as sounds:
                 async for sound in sounds:
-                    self._talks()
+                    self.talks()
                     yield sound
 
     async def _spoken(self, sentence: str) -> AsyncGenerator[Sound, None]:
         """Yield a sentence as the first engine that works speaks it."""
-        for name, engine in self._engines.items():
+        for name, engine in self.engines.items():
             has_begun = False
             try:
-                async with aclosing(engine.say(sentence, language=self._language)) as sounds:
+                async with aclosing(engine.say(sentence, language=self.language)) as sounds:
                     while (sound := await _within(limits.ENGINE_S, anext(sounds, None))) is not None:
                         has_begun = True
                         yield sound
             except SpeechError as error:
-                self._observer.problem(name, error.message)
+                self.observer.problem(name, error.message)
                 if has_begun:
                     return
             else:
-                self._observer.problem(name, "")
+                self.observer.problem(name, "")
                 return
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from agent_core import limits
@@ -117,28 +117,22 @@ _SAME_ARGUMENT: Final = {
 }
 
 
+@dataclass(eq=False)
 class SkillToolset:
     """The three tools over the skills that one user has, for one turn.
 
-    Args:
+    Attributes:
         catalogue: The skills, as this user sees them from the current device.
         caller: Calls them with the rights of this turn.
         session: The sandbox of the conversation.
         consent: Asks the person where a call needs a confirmation.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        *,
-        caller: SkillCaller,
-        session: SandboxSession,
-        consent: Consent,
-    ) -> None:
-        self._catalogue = catalogue
-        self._caller = caller
-        self._session = session
-        self._consent = consent
+    catalogue: Catalogue
+    _: KW_ONLY
+    caller: SkillCaller
+    session: SandboxSession
+    consent: Consent
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -164,7 +158,7 @@ class SkillToolset:
                 case "search_skills":
                     return await self._search(arguments.get("query") or "")
                 case "describe_function":
-                    text = await self._catalogue.describe(arguments["path"])
+                    text = await self.catalogue.describe(arguments["path"])
                     return ToolOutcome(ok=True, text=described_text(text))
                 case "python_exec":
                     return await self._exec(arguments["code"], context)
@@ -179,16 +173,16 @@ class SkillToolset:
         """Call one method of a skill by itself: as a program would, with the same questions and rights."""
         calls = self._calls(context)
         try:
-            target = await self._catalogue.resolve(path)
+            target = await self.catalogue.resolve(path)
             text = value_text(await calls.call(target, [], dict(arguments)))
         except CallError as error:
             return ToolOutcome(ok=False, text=refused_text(error))
         finally:
-            self._consent.heard |= calls.answered
-        return ToolOutcome(ok=True, text=called_text(path, text, untrusted=self._consent.untrusted))
+            self.consent.heard |= calls.answered
+        return ToolOutcome(ok=True, text=called_text(path, text, untrusted=self.consent.untrusted))
 
     async def _search(self, query: str) -> ToolOutcome:
-        page = await self._catalogue.search(query)
+        page = await self.catalogue.search(query)
         return ToolOutcome(ok=True, text=search_text(page, query, limits.SEARCH_BYTES))
 
     async def _exec(self, code: str, context: TurnContext) -> ToolOutcome:
@@ -202,21 +196,21 @@ class SkillToolset:
 
         with span("sandbox", "program") as at:
             calls = self._calls(TurnContext(context.turn, context.emit, paused), deadline.paused)
-            result = await self._session.run(code, calls.handle, deadline=deadline)
+            result = await self.session.run(code, calls.handle, deadline=deadline)
             at.note(run_ms=round(result.seconds * 1000, 1), lost=result.lost or None)
             if not result.ok:
                 last = result.traceback.strip().rpartition("\n")[2]
                 at.failed(result.problem or last or result.status.value)
         # From here on, and not before: the program was written without them.
-        self._consent.heard |= calls.answered
-        text = run_text(result, untrusted=self._consent.untrusted)
+        self.consent.heard |= calls.answered
+        text = run_text(result, untrusted=self.consent.untrusted)
         return ToolOutcome(ok=result.ok, text=text)
 
     def _calls(
         self, context: TurnContext, waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     ) -> SkillCalls:
         return SkillCalls(
-            self._catalogue, caller=self._caller, consent=self._consent, context=context, waiting=waiting
+            self.catalogue, caller=self.caller, consent=self.consent, context=context, waiting=waiting
         )
 
 

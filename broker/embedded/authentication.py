@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
@@ -23,6 +23,7 @@ from contracts.errors import ConfigError
 from identity.files import write_private
 
 
+@dataclass(eq=False)
 class Revocations:
     """The tokens that are refused, and the one token of each principal that has no other.
 
@@ -31,18 +32,11 @@ class Revocations:
     ``only`` count, because what was revoked since the backup is not known.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        tokens: dict[str, float],
-        only: dict[str, tuple[str, float]],
-        listed_since: float = 0,
-    ) -> None:
-        self._path = path
-        self._tokens = tokens
-        self._only = only
-        self._listed_since = listed_since
+    path: Path
+    _: KW_ONLY
+    tokens: dict[str, float]
+    only: dict[str, tuple[str, float]]
+    listed_since: float = 0
 
     @classmethod
     def load(cls, path: Path) -> "Revocations":
@@ -58,35 +52,35 @@ class Revocations:
 
     def covers(self, claims: Claims) -> bool:
         """Return whether the token is revoked, or its principal has another one by now."""
-        only = self._only.get(f"{claims.kind}/{claims.sub}")
+        only = self.only.get(f"{claims.kind}/{claims.sub}")
         if only is None:
             # The hub makes itself a token at each login, and is on no list.
-            is_unlisted = claims.kind != "hub" and claims.iat <= self._listed_since
-            return claims.jti in self._tokens or is_unlisted
-        return claims.jti in self._tokens or only[0] != claims.jti
+            is_unlisted = claims.kind != "hub" and claims.iat <= self.listed_since
+            return claims.jti in self.tokens or is_unlisted
+        return claims.jti in self.tokens or only[0] != claims.jti
 
     def restored(self, revoked: Iterable[str], *, replaced: "Revocations | None") -> None:
         """Go on after a restore: with these tokens revoked, and what the replaced broker knew besides."""
-        self._listed_since = float(int(time.time()))
+        self.listed_since = float(int(time.time()))
         if replaced is not None:
-            self._tokens |= replaced._tokens
-            self._only |= replaced._only
-        self._tokens |= dict.fromkeys(revoked, self._listed_since)
+            self.tokens |= replaced.tokens
+            self.only |= replaced.only
+        self.tokens |= dict.fromkeys(revoked, self.listed_since)
 
     def add(self, revocation: Revocation) -> None:
         """Apply a revocation, and drop those that no token can use any more."""
         at = revocation.before.timestamp()
-        tokens = self._tokens | dict.fromkeys(revocation.tokens, at)
-        only = self._only | {name: (token, at) for name, token in revocation.only.items()}
+        tokens = self.tokens | dict.fromkeys(revocation.tokens, at)
+        only = self.only | {name: (token, at) for name, token in revocation.only.items()}
         oldest = time.time() - REVOCATION_KEPT_S
         # New ones: a thread may be writing those of before to the file.
-        self._tokens = {token: moment for token, moment in tokens.items() if moment >= oldest}
-        self._only = {name: said for name, said in only.items() if said[1] >= oldest}
+        self.tokens = {token: moment for token, moment in tokens.items() if moment >= oldest}
+        self.only = {name: said for name, said in only.items() if said[1] >= oldest}
 
     def save(self) -> None:
         """Store them owner-only; on the disk when this returns."""
-        content = {"tokens": self._tokens, "only": self._only, "listed_since": self._listed_since}
-        write_private(self._path, json.dumps(content, indent=1).encode())
+        content = {"tokens": self.tokens, "only": self.only, "listed_since": self.listed_since}
+        write_private(self.path, json.dumps(content, indent=1).encode())
 
 
 def _parse(path: Path) -> tuple[dict[str, float], dict[str, tuple[str, float]], float]:

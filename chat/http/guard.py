@@ -7,6 +7,7 @@ this machine are served, and only pages of the hub itself may ask.
 
 import re
 from collections.abc import Callable, Container
+from dataclasses import KW_ONLY, dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Final
@@ -68,37 +69,31 @@ _HEADERS: Final = (
 )
 
 
+@dataclass(eq=False)
 class Guard:
     """ASGI middleware around the whole app.
 
-    Args:
+    Attributes:
         max_body_bytes: The largest body of a request.
         base_path: Where a proxy puts the hub; paths are taken with it and, where the proxy takes it
             off, without.
         names: Gives the host names, in small letters, by which this machine goes besides ``localhost``.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        max_body_bytes: int,
-        base_path: str = "",
-        names: Callable[[], Container[str]] = tuple,
-    ) -> None:
-        self._app = app
-        self._max_body_bytes = max_body_bytes
-        self._base_path = base_path
-        self._names = names
+    app: ASGIApp
+    _: KW_ONLY
+    max_body_bytes: int
+    base_path: str = ""
+    names: Callable[[], Container[str]] = tuple
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, then pass it on."""
         if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
-        app = self._app if refusal is None else error_response(scope["path"], *refusal)
+        app = self.app if refusal is None else error_response(scope["path"], *refusal)
         received = 0
         given = headers.get("x-request-id", "")
         id_ = given if _REQUEST_ID.fullmatch(given) else uuid7()
@@ -107,8 +102,8 @@ class Guard:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_body_bytes:
-                raise HTTPException(413, f"a request may have {self._max_body_bytes:,} bytes")
+            if received > self.max_body_bytes:
+                raise HTTPException(413, f"a request may have {self.max_body_bytes:,} bytes")
             return message
 
         async def hardened(message: Message) -> None:
@@ -122,12 +117,12 @@ class Guard:
             await send(message)
 
         with correlated(request=id_):
-            await app({**scope, "root_path": self._base_path}, counted, hardened)
+            await app({**scope, "root_path": self.base_path}, counted, hardened)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str, str] | None:
         hosts = headers.getlist("host")
         host = _host(hosts[0]) if len(hosts) == 1 else None
-        if host is None or not (_is_address(host) or host in self._names()):
+        if host is None or not (_is_address(host) or host in self.names()):
             return (
                 421,
                 "wrong_host",
@@ -143,8 +138,8 @@ class Guard:
                 "Open the hub's own pages; programs send a token and no Origin.",
             )
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._max_body_bytes:
-            return (413, "too_large", f"a request may have {self._max_body_bytes:,} bytes", "")
+        if not length.isdecimal() or int(length) > self.max_body_bytes:
+            return (413, "too_large", f"a request may have {self.max_body_bytes:,} bytes", "")
         return None
 
 

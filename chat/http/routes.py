@@ -1,6 +1,7 @@
 """The routes of chat, served alike by a hub and by a spoke over a `ChatService`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Generic, Never, TypeVar
 
 from pydantic import ConfigDict
@@ -57,25 +58,20 @@ class ChatAnswer(Part):
     turn: str
 
 
+@dataclass(eq=False)
 class ChatRoutes(Generic[Caller]):
     """The endpoints.
 
-    Args:
+    Attributes:
         service: Returns what answers; asked with each request, so that it can be loaded with the first.
         authenticate: Returns who makes a request, or raises ``Unauthorized`` or ``Forbidden``.
         connections: The clients that wait.
     """
 
-    def __init__(
-        self,
-        service: Callable[[], Awaitable[ChatService[Caller]]],
-        *,
-        authenticate: Callable[[Request], Awaitable[Caller]],
-        connections: Connections,
-    ) -> None:
-        self._service = service
-        self._authenticate = authenticate
-        self._connections = connections
+    service: Callable[[], Awaitable[ChatService[Caller]]]
+    _: KW_ONLY
+    authenticate: Callable[[Request], Awaitable[Caller]]
+    connections: Connections
 
     def routes(self) -> list[Route]:
         """Return them, to be put into an application that handles the errors of `contracts.errors`."""
@@ -88,19 +84,19 @@ class ChatRoutes(Generic[Caller]):
         ]
 
     async def _models(self, request: Request) -> Answer[ModelList]:
-        caller = await self._authenticate(request)
-        return answer(model_list(await (await self._service()).agent_names(caller)))
+        caller = await self.authenticate(request)
+        return answer(model_list(await (await self.service()).agent_names(caller)))
 
     async def _model(self, request: Request) -> Answer[ModelSummary]:
-        caller, name = await self._authenticate(request), request.path_params["model"]
-        known = await (await self._service()).agent_names(caller)
+        caller, name = await self.authenticate(request), request.path_params["model"]
+        known = await (await self.service()).agent_names(caller)
         if name not in known:
             raise unknown_agent(name, known)
         return answer(model_of(name))
 
     @reads(CompletionRequest)
     async def _complete(self, request: Request) -> Answer[CompletionAnswer] | EventStream:
-        caller = await self._authenticate(request)
+        caller = await self.authenticate(request)
         body = await read(request, CompletionRequest)
         asked = body.chat_request(
             conversation=_header(request, "x-strawberry-conversation"),
@@ -109,15 +105,15 @@ class ChatRoutes(Generic[Caller]):
             can_confirm=request.headers.get("x-strawberry-confirm", "").lower() in _TRUE,
             replaces=_header(request, "x-strawberry-replaces"),
         )
-        turn = await (await self._service()).ask(asked, caller)
+        turn = await (await self.service()).ask(asked, caller)
         form = Completion(turn, body)
         return await self._told(request, turn, form.stream() if body.stream else None, form.whole)
 
     @reads(ResponseRequest)
     async def _respond(self, request: Request) -> Answer[ResponseAnswer] | EventStream:
-        caller = await self._authenticate(request)
+        caller = await self.authenticate(request)
         body = await read(request, ResponseRequest)
-        turn = await (await self._service()).ask(body.chat_request(device=_device(request)), caller)
+        turn = await (await self.service()).ask(body.chat_request(device=_device(request)), caller)
         form = ResponseStream(turn, body)
         return await self._told(request, turn, form.stream() if body.stream else None, form.whole)
 
@@ -130,8 +126,8 @@ class ChatRoutes(Generic[Caller]):
     ) -> Answer[Answered] | EventStream:
         ids = {"x-strawberry-conversation": turn.conversation_name, "x-strawberry-turn": turn.id}
         if stream is not None:
-            return EventStream(stream, connections=self._connections, headers=ids)
-        async with self._connections.hold(request.receive) as client:
+            return EventStream(stream, connections=self.connections, headers=ids)
+        async with self.connections.hold(request.receive) as client:
             last = await turn.last()
             if isinstance(last, TurnError):
                 return _failed(request, turn, last)
@@ -140,12 +136,12 @@ class ChatRoutes(Generic[Caller]):
 
     @reads(_ChatBody)
     async def _chat(self, request: Request) -> Answer[ChatAnswer]:
-        caller = await self._authenticate(request)
+        caller = await self.authenticate(request)
         body = await read(request, _ChatBody)
         # Questions can be shown in a stream only.
         asked = body.model_copy(update={"can_confirm": False})
-        turn = await (await self._service()).ask(asked, caller)
-        async with self._connections.hold(request.receive) as client:
+        turn = await (await self.service()).ask(asked, caller)
+        async with self.connections.hold(request.receive) as client:
             last, events = await followed(turn)
             if isinstance(last, TurnError):
                 return _failed(request, turn, last)

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,30 +63,23 @@ async def local_spoke(
             keeper.cancel()
 
 
+@dataclass(eq=False)
 class LocalSpoke:
     """Starts the spoke's process, starts it again when it ends, and reports what becomes of it.
 
-    Args:
+    Attributes:
         parameters: What the process needs to know: address and key of the hub, and whether the owner
             accepted that others can read what it sends to its broker.
     """
 
-    def __init__(
-        self,
-        home: Home,
-        registry: "Registry",
-        parameters: dict[str, Any],
-        report: Reporter,
-        *,
-        samples: str | None,
-    ) -> None:
-        self._home = home
-        self._samples = samples
-        self._registry = registry
-        self._parameters = parameters
-        self._report = report
-        self._shown = asyncio.Event()
-        self._said = ""
+    home: Home
+    registry: "Registry"
+    parameters: dict[str, Any]
+    report: Reporter
+    _: KW_ONLY
+    samples: str | None
+    _shown: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _said: str = field(default="", init=False)
 
     async def first_report(self) -> None:
         """Wait until the state of the spoke was reported for the first time."""
@@ -96,14 +90,14 @@ class LocalSpoke:
 
     async def keep(self, first: Child) -> None:
         """Run the process, and run it again when it ends by itself."""
-        start = partial(start_process, self._home, self._samples)
+        start = partial(start_process, self.home, self.samples)
         await keep_child(first, self._run, start, wait_s=limits.SPOKE_RESTART_S)
 
     async def _run(self, process: Child) -> str:
         """Run a process to its end; return why it ended, empty where it is to start again at once."""
         try:
             token = await self._invitation()
-            await process.begin({**self._parameters, "token": token})
+            await process.begin({**self.parameters, "token": token})
             if not await self._follow(process):
                 return ""
             return f"code {await process.wait()}"
@@ -168,7 +162,7 @@ class LocalSpoke:
         if text != self._said:
             hints = [f"           {hint}"] if hint else []
             fields |= {"hint": hint} if hint else {}
-            self._report.state("spoke", f"  spoke    {text}", *hints, presence=presence, **fields)
+            self.report.state("spoke", f"  spoke    {text}", *hints, presence=presence, **fields)
         self._said = text
         self._shown.set()
 
@@ -186,10 +180,10 @@ class LocalSpoke:
         # By now the hub has imported most of it; at the head it would delay the start of the process.
         from spoke.membership.enrolment import Enrolment
 
-        file, registry = self._home.enrolment_file, self._registry
+        file, registry = self.home.enrolment_file, self.registry
         stored = Enrolment.load(file)
         if stored is not None and stored.hub_key.kid != registry.key.kid:
-            if stored.hub_url != self._parameters["hub"]:
+            if stored.hub_url != self.parameters["hub"]:
                 raise ConfigError(
                     f"the spoke of this machine has joined another hub, {stored.hub_url}",
                     hint=f"Remove {file} to let it join this one.",
@@ -211,7 +205,7 @@ class LocalSpoke:
         Raises:
             Conflict: If another device has the name.
         """
-        registry = self._registry
+        registry = self.registry
         for entry in registry.directory.entries():
             device = entry.device
             # One without these rights was added for another machine.
@@ -236,8 +230,8 @@ class LocalSpoke:
         """Return whether one of the spoke's tokens is one that the hub has issued to it, and takes."""
         from spoke.membership.enrolment import Enrolment
 
-        stored = Enrolment.load(self._home.enrolment_file)
-        authority = self._registry.authority
+        stored = Enrolment.load(self.home.enrolment_file)
+        authority = self.registry.authority
         for token in () if stored is None else stored.bearers:
             try:
                 claims = authority.check(token.get_secret_value())
@@ -252,12 +246,12 @@ class LocalSpoke:
         from identity.keys import KeyPair
         from spoke.membership.enrolment import KEY_FILE
 
-        file = self._home.spoke / KEY_FILE
+        file = self.home.spoke / KEY_FILE
         if not file.exists():
             return None
         key = KeyPair.load(file).public
         return next(
-            (each for each in self._registry.directory.entries() if each.device.public_key == key), None
+            (each for each in self.registry.directory.entries() if each.device.public_key == key), None
         )
 
 

@@ -4,7 +4,7 @@ import copy
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 
 from agent_core.schemas.arguments import arguments_digest, without_secrets
@@ -24,10 +24,11 @@ from hub_registry.devices.directory import Directory, Entry
 from hub_registry.storage.tables import now
 
 
+@dataclass(eq=False)
 class DeviceManager:
     """Checks, routes and records the skill calls of the hub.
 
-    Args:
+    Attributes:
         directory: The devices and their skills.
         caller: Sends calls over the bus.
         own: Runs the hub's own skills.
@@ -35,23 +36,15 @@ class DeviceManager:
         on_ended: Called with where a call ran, ``hub`` or ``device``, its outcome, and its seconds.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        *,
-        caller: Caller,
-        own: OwnSkills,
-        trail: AuditTrail,
-        on_ended: Callable[[str, str, float], None] | None = None,
-    ) -> None:
-        self._on_ended = on_ended
-        self._directory = directory
-        self._caller = caller
-        self._own = own
-        self._trail = trail
-        self._confirm: Callable[[], Awaitable[None]] | None = None
-        # By device that did not answer: its last sign of life at that time.
-        self._silent: dict[str, datetime | None] = {}
+    directory: Directory
+    _: KW_ONLY
+    caller: Caller
+    own: OwnSkills
+    trail: AuditTrail
+    on_ended: Callable[[str, str, float], None] | None = None
+    _confirm: Callable[[], Awaitable[None]] | None = field(default=None, init=False)
+    # By device that did not answer: its last sign of life at that time.
+    _silent: dict[str, datetime | None] = field(default_factory=dict, init=False)
 
     def fenced(self, confirm: Callable[[], Awaitable[None]]) -> "DeviceManager":
         """Return one that does nothing any more once this raises: another replica leads."""
@@ -76,7 +69,7 @@ class DeviceManager:
                 await self._confirm()
             if call.target.is_hub_own:
                 _permit(actor, call, call.target.method.flags)
-                return await self._own.call(actor, call, origin=origin, conversation=conversation)
+                return await self.own.call(actor, call, origin=origin, conversation=conversation)
             if call.target.device == HUB_KEY:
                 record.device, value = await self._call_any(actor, call)
                 return value
@@ -117,7 +110,7 @@ class DeviceManager:
         found = Found(entry, skill, skill.methods[method])
         call = SkillCall(on_device(found), arguments)
         request = _request(actor, call, [found], found.method.flags)
-        return await self.run(actor, call, lambda: self._caller.call(request), origin=origin)
+        return await self.run(actor, call, lambda: self.caller.call(request), origin=origin)
 
     @contextmanager
     def _recorded(self, actor: Actor, call: SkillCall, origin: Origin) -> Iterator[CallRecord]:
@@ -133,26 +126,26 @@ class DeviceManager:
             record.outcome = "result"
         finally:
             record.at = now()
-            self._trail.note(record)
-            if self._on_ended is not None:
+            self.trail.note(record)
+            if self.on_ended is not None:
                 where = "hub" if call.target.is_hub_own else "device"
-                self._on_ended(where, record.outcome, time.monotonic() - began)
+                self.on_ended(where, record.outcome, time.monotonic() - began)
 
     def open_request(self, device: str, call: str) -> CallRequest | None:
         """Return what runs on a device under the id of a call; None where nothing does."""
-        return self._caller.open_request(device, call)
+        return self.caller.open_request(device, call)
 
     def note_refused(self, actor: Actor, call: SkillCall, *, origin: Origin) -> None:
         """Record a call that was refused before it came here: a person did not confirm it."""
-        self._trail.note(_record(actor, call, origin, ErrorCode.REFUSED))
+        self.trail.note(_record(actor, call, origin, ErrorCode.REFUSED))
 
     async def _call_one(self, actor: Actor, call: SkillCall) -> Json:
-        target, seen = call.target, self._directory.seen_by(actor.user)
+        target, seen = call.target, self.directory.seen_by(actor.user)
         # Looked up again: what the device declares now is what counts.
         found = seen.find_connected(target.device, target.skill, target.method.name)
         _permit(actor, call, found.method.flags)
         try:
-            return await self._caller.call(
+            return await self.caller.call(
                 _request(actor, call, [found], found.method.flags), call.on_progress
             )
         except CallError as error:
@@ -162,7 +155,7 @@ class DeviceManager:
         target = call.target
         offered = [
             found
-            for found in self._directory.seen_by(actor.user).candidates(target.skill, target.method.name)
+            for found in self.directory.seen_by(actor.user).candidates(target.skill, target.method.name)
             if found.method.parameters == target.method.parameters
         ]
         if not offered:
@@ -179,7 +172,7 @@ class DeviceManager:
         flags = strictest([found.method.flags for found in offered])
         _permit(actor, call, flags)
         return await call_any(
-            self._caller,
+            self.caller,
             [found.entry.id for found in offered],
             _request(actor, call, offered, flags),
             call.on_progress,
@@ -187,7 +180,7 @@ class DeviceManager:
         )
 
     def _note_silent(self, device: str) -> None:
-        if (entry := self._directory.get(device)) is not None:
+        if (entry := self.directory.get(device)) is not None:
             self._silent[device] = entry.last_heartbeat
 
     def _is_silent(self, found: Found[Entry]) -> bool:

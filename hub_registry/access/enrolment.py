@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -53,27 +53,20 @@ class Joined:
     jti: str
 
 
+@dataclass(eq=False)
 class Enrolment:
     """Enrols devices, once for each invitation.
 
-    Args:
+    Attributes:
         on_bound: Called with each device whose key was stored.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        authority: TokenAuthority,
-        *,
-        device_token_s: int,
-        failures: TokenBuckets,
-        on_bound: Callable[[Device], object],
-    ) -> None:
-        self._store = store
-        self._authority = authority
-        self._device_token_s = device_token_s
-        self._failures = failures
-        self._on_bound = on_bound
+    store: Store
+    authority: TokenAuthority
+    _: KW_ONLY
+    device_token_s: int
+    failures: TokenBuckets
+    on_bound: Callable[[Device], object]
 
     async def invite(self, device: str, *, lifetime_s: int) -> Invitation:
         """Make an enrolment token for a device; earlier ones that were not used end with that.
@@ -102,7 +95,7 @@ class Enrolment:
                 )
             )
 
-        await self._store.write(work)
+        await self.store.write(work)
         return Invitation(device, f"{locator}.{secret}", expires_at)
 
     async def enrol(self, token: str, public_key: dict[str, Any], *, source: str = "") -> Joined:
@@ -126,12 +119,12 @@ class Enrolment:
         try:
             # Checked first: a broker gets no login for a device without the right to join, and wrong tokens
             # hold up no other change.
-            device = await self._store.read(lambda session: device_of(self._find(session, token, key)[1]))
-            async with self._authority.acts:
+            device = await self.store.read(lambda session: device_of(self._find(session, token, key)[1]))
+            async with self.authority.acts:
                 return await self._let_in(device, key, lambda session: self._use(session, token, key))
         except Unauthorized:
             # 192 bits cannot be guessed. A right token is never refused for the wrong ones of its neighbours.
-            if not self._failures.take(source):
+            if not self.failures.take(source):
                 raise TooManyRequests(
                     "too many wrong enrolment tokens",
                     hint="Wait a minute and try again.",
@@ -146,17 +139,17 @@ class Enrolment:
             LinkError: If the broker refuses its login; nothing was changed then.
             Conflict: If another client has its name on the broker, or another device its key.
         """
-        async with self._authority.acts:
+        async with self.authority.acts:
             return await self._let_in(device, key, lambda session: require_device(session, device.id))
 
     async def _let_in(self, device: Device, key: PublicKey, use: Callable[[Session], DeviceRow]) -> Joined:
-        claims, issued = self._authority.prepare(
+        claims, issued = self.authority.prepare(
             TokenRequest(
                 kind="device",
                 subject=device.id,
                 owner=device.owner,
                 scopes=("register", *device.scopes),
-                lifetime_s=self._device_token_s,
+                lifetime_s=self.device_token_s,
                 key=key,
             )
         )
@@ -168,12 +161,12 @@ class Enrolment:
             session.add(issued)
             return device_of(row), ended
 
-        async with self._authority.admitting(claims):
-            bound, ended = await self._store.write(work)
+        async with self.authority.admitting(claims):
+            bound, ended = await self.store.write(work)
         # Before anything else is waited for: what is changed meanwhile must come after it.
-        self._on_bound(bound)
-        await self._authority.announce(ended)
-        return Joined(bound, self._authority.hand_out(claims, issued), claims.jti)
+        self.on_bound(bound)
+        await self.authority.announce(ended)
+        return Joined(bound, self.authority.hand_out(claims, issued), claims.jti)
 
     def _use(self, session: Session, token: str, key: PublicKey) -> DeviceRow:
         row, device = self._find(session, token, key)
@@ -187,7 +180,7 @@ class Enrolment:
         if row is None or not matches:
             raise Unauthorized("the enrolment token is wrong", hint=_ANOTHER)
         device = require_device(session, row.device_id)
-        repeated = device.key_id == key.kid and self._authority.awaits_first_use(device.id)
+        repeated = device.key_id == key.kid and self.authority.awaits_first_use(device.id)
         if row.used_at is not None and not repeated:
             raise Unauthorized("the enrolment token was used already", hint=_ANOTHER)
         if row.expires_at <= now():

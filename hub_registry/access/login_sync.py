@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 from broker.logins import BrokerLogins, BusLogin
 from chat.tasks import supervise
@@ -16,26 +17,21 @@ from hub_registry.access.tokens import TokenAuthority
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class LoginSync:
     """Keeps the broker's logins as in the database; `run` it while the hub is on the bus.
 
     After each connect, and after a change that failed, the broker is given the full list of logins.
 
-    Args:
+    Attributes:
         on_out: Called with each principal whose login was removed and that was disconnected.
     """
 
-    def __init__(
-        self,
-        authority: TokenAuthority,
-        logins: BrokerLogins,
-        *,
-        on_out: Callable[[Principal], None] = lambda _: None,
-    ) -> None:
-        self._authority = authority
-        self._broker_logins = logins
-        self._on_out = on_out
-        self._outdated = asyncio.Event()
+    authority: TokenAuthority
+    logins: BrokerLogins
+    _: KW_ONLY
+    on_out: Callable[[Principal], None] = lambda _: None
+    _outdated: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and with no other.
@@ -44,7 +40,7 @@ class LoginSync:
             StrawberryError: If the broker refuses.
         """
         try:
-            await self._broker_logins.allow(login)
+            await self.logins.allow(login)
             self._sync_late()
         except Disconnected as error:
             self._put_off(f"the login of {login.principal.id} is added", error)
@@ -56,9 +52,9 @@ class LoginSync:
             LinkError: If the broker refuses; it is asked again.
         """
         try:
-            await self._broker_logins.revoke(principal, revocation)
+            await self.logins.revoke(principal, revocation)
             self._sync_late()
-            self._on_out(principal)
+            self.on_out(principal)
         except Disconnected as error:
             self._put_off(f"the login of {principal.id} is removed", error)
         except StrawberryError as error:
@@ -76,8 +72,8 @@ class LoginSync:
 
     def _sync_late(self) -> None:
         """Sync once more when those are connected who were let in before."""
-        if self._broker_logins.answer_s:
-            asyncio.get_running_loop().call_later(self._broker_logins.answer_s, self._outdated.set)
+        if self.logins.answer_s:
+            asyncio.get_running_loop().call_later(self.logins.answer_s, self._outdated.set)
 
     async def sync(self) -> None:
         """Make the broker agree with the database as a whole.
@@ -85,14 +81,14 @@ class LoginSync:
         Raises:
             StrawberryError: If it is away, or refuses something; it is tried again.
         """
-        async with self._authority.acts:
+        async with self.authority.acts:
             self._outdated.clear()
             try:
                 # Not what is remembered: an act that was cut short may have reached the database.
-                await self._authority.load()
+                await self.authority.load()
                 async with asyncio.timeout(limits.LOGIN_SETTLE_S):
-                    await self._broker_logins.sync(
-                        self._authority.bus_logins(), self._authority.unexpired_revocations()
+                    await self.logins.sync(
+                        self.authority.bus_logins(), self.authority.unexpired_revocations()
                     )
             except TimeoutError:
                 self.resync()
@@ -114,7 +110,7 @@ class LoginSync:
     async def _expire(self) -> None:
         while True:
             try:
-                await self._authority.end_expired()
+                await self.authority.end_expired()
             except StrawberryError as error:
                 _log.error("%s", error)
             await asyncio.sleep(limits.LOGIN_LOOK_S)

@@ -1,7 +1,7 @@
 """The devices of the home, as the database holds them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 from sqlmodel import Session, col, delete, select
@@ -94,24 +94,19 @@ class DeviceChange(Strict):
     scopes: Sequence[DeviceScope] | None = None
 
 
+@dataclass(eq=False)
 class Devices:
     """Adds, changes and removes devices in the database.
 
-    Args:
+    Attributes:
         on_changed: Called with each device that was added or changed.
         on_removed: Called with the id of each that was removed.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        on_changed: Callable[[Device], object] = lambda device: None,
-        on_removed: Callable[[str], object] = lambda device: None,
-    ) -> None:
-        self._store = store
-        self._on_changed = on_changed
-        self._on_removed = on_removed
+    store: Store
+    _: KW_ONLY
+    on_changed: Callable[[Device], object] = lambda device: None
+    on_removed: Callable[[str], object] = lambda device: None
 
     async def add(
         self,
@@ -216,10 +211,10 @@ class Devices:
             row = session.exec(select(DeviceRow).where(DeviceRow.key_id == key.kid)).first()
             return device_of(row) if row else None
 
-        return await self._store.read(work)
+        return await self.store.read(work)
 
     async def retired(self) -> set[str]:
-        return await self._store.read(lambda session: set(session.exec(select(RetiredDeviceRow.id))))
+        return await self.store.read(lambda session: set(session.exec(select(RetiredDeviceRow.id))))
 
     async def discard(self, device: str) -> None:
         """Remove a device that was added and never heard of; its id may be used again."""
@@ -228,8 +223,8 @@ class Devices:
             session.exec(delete(EnrolmentRow).where(col(EnrolmentRow.device_id) == device))
             session.delete(require_device(session, device))
 
-        await self._store.write(work)
-        self._on_removed(device)
+        await self.store.write(work)
+        self.on_removed(device)
 
     async def remove(self, device: str) -> None:
         """Remove a device; its id is never used again.
@@ -245,12 +240,12 @@ class Devices:
             session.delete(row)
             session.add(RetiredDeviceRow(id=device, retired_at=now()))
 
-        await self._store.write(work)
-        self._on_removed(device)
+        await self.store.write(work)
+        self.on_removed(device)
 
     async def _write(self, work: Callable[[Session], Device]) -> Device:
-        device = await self._store.write(work)
-        self._on_changed(device)
+        device = await self.store.write(work)
+        self.on_changed(device)
         return device
 
 

@@ -9,7 +9,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,25 +35,24 @@ class Cached:
     latest: dict[str, datetime]
 
 
+@dataclass(eq=False)
 class SpokeRecord:
     """The record of one device in one home; see `chat.turns.TurnStore`.
 
-    Args:
+    Attributes:
         home: Whose conversations these are: what was said in one home, or by one owner, stays out of others.
         clock: Returns seconds since 1970, by the hub's clock where it is known.
         recorded: Called when the outbox has something new.
     """
 
-    def __init__(
-        self, database: Database, *, home: str, clock: Callable[[], float], recorded: Callable[[], None]
-    ) -> None:
-        self._database = database
-        self._home = home
-        self._clock = clock
-        self._recorded = recorded
-        # Turns that were cancelled before they arrived: only the owner's programs can name any. Used by the
-        # database's thread alone, so that of a request and its cancel only one finds nothing of the other.
-        self._cancelled: set[str] = set()
+    database: Database
+    _: KW_ONLY
+    home: str
+    clock: Callable[[], float]
+    recorded: Callable[[], None]
+    # Turns that were cancelled before they arrived: only the owner's programs can name any. Used by the
+    # database's thread alone, so that of a request and its cancel only one finds nothing of the other.
+    _cancelled: set[str] = field(default_factory=set, init=False)
 
     async def clean_up(self) -> None:
         """Mark turns that an earlier process left running as cancelled."""
@@ -68,7 +67,7 @@ class SpokeRecord:
                     (ended.model_dump_json(), number),
                 )
 
-        await self._database.run(work)
+        await self.database.run(work)
 
     # Running turns
 
@@ -82,7 +81,7 @@ class SpokeRecord:
                 return False
             (latest,) = connection.execute(
                 "SELECT max(at) FROM turn WHERE home = ? AND conversation = ?",
-                (self._home, turn.conversation),
+                (self.home, turn.conversation),
             ).fetchone()
             record = TurnRecord(
                 turn=turn.id,
@@ -96,7 +95,7 @@ class SpokeRecord:
             self._put(connection, record, in_outbox=True)
             return True
 
-        if not await self._database.run(work):
+        if not await self.database.run(work):
             raise came_before(turn.id)
 
     async def end(self, turn: Turn) -> None:
@@ -121,9 +120,9 @@ class SpokeRecord:
                 )
                 self._put(connection, ended, in_outbox=not turn.at_hub)
 
-        await self._database.run(work)
+        await self.database.run(work)
         if not turn.at_hub:
-            self._recorded()
+            self.recorded()
 
     async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
         """See `chat.turns.TurnStore`."""
@@ -135,7 +134,7 @@ class SpokeRecord:
             self._cancelled.add(turn)
             return "not_started"
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     # Reading
 
@@ -154,11 +153,11 @@ class SpokeRecord:
                 "SELECT body FROM turn WHERE home = ?1 AND conversation = ?2 AND state != ?3"
                 " AND (?4 IS NULL OR (at, id) < (SELECT at, id FROM turn WHERE home = ?1 AND id = ?4))"
                 " ORDER BY at DESC, id DESC LIMIT ?5",
-                (self._home, conversation, "running" if ended else "", before, limit),
+                (self.home, conversation, "running" if ended else "", before, limit),
             ).fetchall()
             return [TurnRecord.model_validate_json(body) for (body,) in reversed(rows)]
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Return the conversations of this device, newest first."""
@@ -167,7 +166,7 @@ class SpokeRecord:
             rows = connection.execute(
                 "SELECT conversation, max(said) AS last FROM turn WHERE home = ?"
                 " GROUP BY conversation ORDER BY last DESC, conversation LIMIT ?",
-                (self._home, limit),
+                (self.home, limit),
             ).fetchall()
             return [
                 ConversationSummary(
@@ -176,7 +175,7 @@ class SpokeRecord:
                 for id_, said in rows
             ]
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     # Outbox
 
@@ -187,7 +186,7 @@ class SpokeRecord:
             rows = connection.execute(
                 "SELECT body FROM turn WHERE home = ? AND in_outbox AND state != 'running'"
                 " ORDER BY number LIMIT ?",
-                (self._home, MAX_PUSHED),
+                (self.home, MAX_PUSHED),
             )
             page: list[TurnRecord] = []
             size = 0
@@ -198,7 +197,7 @@ class SpokeRecord:
                 page.append(TurnRecord.model_validate_json(body))
             return page
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     async def pushed(self, turns: Iterable[str]) -> None:
         """Remove turns from the outbox."""
@@ -206,10 +205,10 @@ class SpokeRecord:
 
         def work(connection: sqlite3.Connection) -> None:
             connection.executemany(
-                "UPDATE turn SET in_outbox = 0 WHERE home = ? AND id = ?", [(self._home, id_) for id_ in ids]
+                "UPDATE turn SET in_outbox = 0 WHERE home = ? AND id = ?", [(self.home, id_) for id_ in ids]
             )
 
-        await self._database.run(work)
+        await self.database.run(work)
 
     # Cache
 
@@ -219,12 +218,12 @@ class SpokeRecord:
         def work(connection: sqlite3.Connection) -> Cached:
             rows = connection.execute(
                 "SELECT conversation, max(number), max(said) FROM turn WHERE home = ? GROUP BY conversation",
-                (self._home,),
+                (self.home,),
             ).fetchall()
             latest = {conversation: datetime.fromisoformat(said) for conversation, _, said in rows}
             return Cached(max((number for _, number, _ in rows), default=0), latest)
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     async def cache(self, turns: Sequence[TurnRecord]) -> None:
         """Store turns as the hub records them."""
@@ -232,13 +231,13 @@ class SpokeRecord:
         def work(connection: sqlite3.Connection) -> None:
             for turn in turns:
                 row = connection.execute(
-                    "SELECT in_outbox FROM turn WHERE home = ? AND id = ?", (self._home, turn.turn)
+                    "SELECT in_outbox FROM turn WHERE home = ? AND id = ?", (self.home, turn.turn)
                 ).fetchone()
                 # What is still to be pushed is better known here; what still runs is read later.
                 if turn.state != "running" and (row is None or not row[0]):
                     self._put(connection, turn, in_outbox=False)
 
-        await self._database.run(work)
+        await self.database.run(work)
 
     async def evict(self, before: Cached, *, known: Collection[str]) -> None:
         """Drop the conversations that the hub does not name any more.
@@ -252,27 +251,27 @@ class SpokeRecord:
             for conversation in before.latest.keys() - set(known):
                 connection.execute(
                     "DELETE FROM turn WHERE home = ? AND conversation = ? AND number <= ? AND NOT in_outbox",
-                    (self._home, conversation, before.number),
+                    (self.home, conversation, before.number),
                 )
 
-        await self._database.run(work)
+        await self.database.run(work)
 
     async def forget(self, conversation: str) -> None:
         """Delete a conversation here."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "DELETE FROM turn WHERE home = ? AND conversation = ?", (self._home, conversation)
+                "DELETE FROM turn WHERE home = ? AND conversation = ?", (self.home, conversation)
             )
 
-        await self._database.run(work)
+        await self.database.run(work)
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock(), UTC)
+        return datetime.fromtimestamp(self.clock(), UTC)
 
     def _find(self, connection: sqlite3.Connection, turn: str) -> TurnRecord | None:
         row = connection.execute(
-            "SELECT body FROM turn WHERE home = ? AND id = ?", (self._home, turn)
+            "SELECT body FROM turn WHERE home = ? AND id = ?", (self.home, turn)
         ).fetchone()
         return None if row is None else TurnRecord.model_validate_json(row[0])
 
@@ -283,7 +282,7 @@ class SpokeRecord:
             " at = excluded.at, said = excluded.said, state = excluded.state,"
             " in_outbox = excluded.in_outbox, body = excluded.body",
             (
-                self._home,
+                self.home,
                 record.turn,
                 record.conversation,
                 rfc3339(record.at),
@@ -297,7 +296,7 @@ class SpokeRecord:
     def _asked(self, connection: sqlite3.Connection, conversation: str) -> str:
         (body,) = connection.execute(
             "SELECT body FROM turn WHERE home = ? AND conversation = ? ORDER BY at, id LIMIT 1",
-            (self._home, conversation),
+            (self.home, conversation),
         ).fetchone()
         return TurnRecord.model_validate_json(body).question
 

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 from urllib.parse import SplitResult
@@ -53,34 +53,26 @@ class Received:
         return there + 0.5 - self.at
 
 
+@dataclass(eq=False)
 class HubConnection:
     """An open connection.
 
-    Args:
+    Attributes:
         url: Scheme and host; the latter is the value of the ``Host`` header.
         base: Path in front of every path.
         key: This device's key, which proves with each token and body that they are the device's own.
         is_kept: Whether the connection shall stay open after an answer.
     """
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        url: SplitResult,
-        base: str,
-        key: KeyPair | None,
-        is_kept: bool,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._url = url
-        self._base = base
-        self._key = key
-        self._is_kept = is_kept
-        self._ahead_s = 0.0
-        self._state = h11.Connection(h11.CLIENT)
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _: KW_ONLY
+    url: SplitResult
+    base: str
+    key: KeyPair | None
+    is_kept: bool
+    _ahead_s: float = field(default=0.0, init=False)
+    _state: h11.Connection = field(default_factory=lambda: h11.Connection(h11.CLIENT), init=False)
 
     async def send(
         self,
@@ -102,24 +94,24 @@ class HubConnection:
         """
         # Not escaped, so that three bytes of Chinese do not become six.
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        sent = {"Host": self._url.netloc, "Accept": "application/json", **(headers or {})}
+        sent = {"Host": self.url.netloc, "Accept": "application/json", **(headers or {})}
         if body is not None:
             sent |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
         token = bearer.get_secret_value() if bearer is not None else None
         if token is not None:
             sent["Authorization"] = f"DPoP {token}"
-        if self._key is not None and (token is not None or body is not None):
-            target = self._url._replace(path=self._base + path).geturl().partition("?")[0]
+        if self.key is not None and (token is not None or body is not None):
+            target = self.url._replace(path=self.base + path).geturl().partition("?")[0]
             now = time.time() + self._ahead_s
-            sent["DPoP"] = make_proof(self._key, method=method, target=target, token=token, now=now)
-        if is_last if is_last is not None else not self._is_kept:
+            sent["DPoP"] = make_proof(self.key, method=method, target=target, token=token, now=now)
+        if is_last if is_last is not None else not self.is_kept:
             sent["Connection"] = "close"
-        request = h11.Request(method=method, target=self._base + path, headers=list(sent.items()))
+        request = h11.Request(method=method, target=self.base + path, headers=list(sent.items()))
         asked = time.time()
         with _broken():
             for event in (request, h11.Data(content), h11.EndOfMessage()):
-                self._writer.write(self._state.send(event) or b"")
-            await self._writer.drain()
+                self.writer.write(self._state.send(event) or b"")
+            await self.writer.drain()
             head = await self._next()
             while isinstance(head, h11.InformationalResponse):
                 head = await self._next()
@@ -137,7 +129,7 @@ class HubConnection:
             HubUntrusted: If it does not.
             HubBroken: If the connection breaks.
         """
-        challenge, host = new_challenge(), self._url.netloc
+        challenge, host = new_challenge(), self.url.netloc
         received = await self.send("GET", f"{WELL_KNOWN}?challenge={challenge}", is_last=False)
         body = await self.json(at_most=limits.MAX_CARD_BYTES)
         if received.status in TRY_LATER:
@@ -186,7 +178,7 @@ class HubConnection:
 
     def reuse(self) -> bool:
         """Prepare for the next request; return whether there can be one."""
-        if not self._is_kept or not self.is_open:
+        if not self.is_kept or not self.is_open:
             return False
         try:
             self._restart()
@@ -202,11 +194,11 @@ class HubConnection:
 
     @property
     def is_open(self) -> bool:
-        return not self._reader.at_eof() and not self._writer.is_closing()
+        return not self.reader.at_eof() and not self.writer.is_closing()
 
     def close(self) -> None:
         """Close the connection at once: a server that hangs never answers a goodbye."""
-        self._writer.transport.abort()
+        self.writer.transport.abort()
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         while True:
@@ -220,7 +212,7 @@ class HubConnection:
 
     async def _next(self) -> h11.Event | type[h11.PAUSED]:
         while (event := self._state.next_event()) is h11.NEED_DATA:
-            self._state.receive_data(await self._reader.read(_PIECE))
+            self._state.receive_data(await self.reader.read(_PIECE))
         return cast("h11.Event | type[h11.PAUSED]", event)
 
 

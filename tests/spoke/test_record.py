@@ -219,11 +219,11 @@ async def test_a_full_disk_is_said_in_one_line_and_loses_nothing(record: SpokeRe
 
         return work
 
-    await record._database.run(allow(0))
+    await record.database.run(allow(0))
     with pytest.raises(StorageError, match="the disk is full") as full:
         await record.end(turn)
     assert full.value.hint == "Free some space."
-    await record._database.run(allow(1_000))
+    await record.database.run(allow(1_000))
     await record.end(turn)
     assert {each.turn for each in await record.turns("c", limit=9, ended=True)} == {"before", "a"}
 

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import importlib
 import logging
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -67,22 +68,15 @@ def esphome_satellite(device: Satellite, names: Names) -> Serve:
     return serve
 
 
+@dataclass(eq=False)
 class _Server:
     """One connection of Home Assistant; see `voice.satellite.satellite.Server`."""
 
-    def __init__(
-        self,
-        device: Satellite,
-        names: Names,
-        messages: Messages,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self._device = device
-        self._names = names
-        self._messages = messages
-        self._reader = reader
-        self._writer = writer
+    device: Satellite
+    names: Names
+    messages: Messages
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
     async def run(self) -> None:
         """Serve until it ends."""
@@ -92,8 +86,8 @@ class _Server:
                     if not await self._take(type(message).__name__, message, tasks):
                         return
         finally:
-            if self._device.is_run_by(self):
-                self._device.pause()
+            if self.device.is_run_by(self):
+                self.device.pause()
 
     async def wake(self, word: str) -> None:
         await self._send(
@@ -110,11 +104,11 @@ class _Server:
         await self._send("VoiceAssistantAnnounceFinished", success=True)
 
     def close(self) -> None:
-        self._writer.close()
+        self.writer.close()
 
     async def _take(self, kind: str, message: Any, tasks: asyncio.TaskGroup) -> bool:
         """Answer a message; return whether the connection goes on."""
-        names = self._names
+        names = self.names
         match kind:
             case "HelloRequest":
                 major, minor = _API
@@ -148,7 +142,7 @@ class _Server:
             case "ListEntitiesRequest":
                 await self._send("ListEntitiesDoneResponse")
             case "VoiceAssistantConfigurationRequest":
-                word = self._messages.by_name.VoiceAssistantWakeWord
+                word = self.messages.by_name.VoiceAssistantWakeWord
                 await self._send(
                     "VoiceAssistantConfigurationResponse",
                     available_wake_words=[
@@ -158,27 +152,27 @@ class _Server:
                     max_active_wake_words=len(names.wake_words),
                 )
             case "SubscribeVoiceAssistantRequest" if message.subscribe:
-                self._device.run_for(self)
-                _log.info("%s runs the voice assistant", peer_of(self._writer))
-            case _ if self._device.is_run_by(self):
+                self.device.run_for(self)
+                _log.info("%s runs the voice assistant", peer_of(self.writer))
+            case _ if self.device.is_run_by(self):
                 self._take_sound(kind, message, tasks)
         return True
 
     def _take_sound(self, kind: str, message: Any, tasks: asyncio.TaskGroup) -> None:
         match kind:
             case "SubscribeVoiceAssistantRequest":
-                self._device.pause()
+                self.device.pause()
             case "VoiceAssistantResponse" if message.error:
-                self._device.understood()
+                self.device.understood()
             case "VoiceAssistantAudio":
-                self._device.add(Sound(message.data, RATE))
+                self.device.add(Sound(message.data, RATE))
             case "VoiceAssistantEventResponse":
                 if message.event_type in _ENDS:
-                    self._device.understood()
+                    self.device.understood()
                 elif message.event_type == _STREAM_START:
-                    self._device.answer(self, tasks)
+                    self.device.answer(self, tasks)
                 elif message.event_type == _STREAM_END:
-                    self._device.end()
+                    self.device.end()
 
     async def _read(self) -> Any:
         """Return the next message that is known; None where the other side has closed.
@@ -188,7 +182,7 @@ class _Server:
         """
         try:
             while True:
-                if (first := await self._reader.readexactly(1)) != b"\0":
+                if (first := await self.reader.readexactly(1)) != b"\0":
                     encrypted = first == b"\1"
                     raise InvalidMessage(
                         "an encrypted ESPHome connection" if encrypted else "not an ESPHome connection",
@@ -197,8 +191,8 @@ class _Server:
                 size, number = await self._varint(), await self._varint()
                 if size > limits.MAX_ESPHOME_BYTES:
                     raise InvalidMessage(f"an ESPHome message of {size:,} bytes")
-                data = await self._reader.readexactly(size)
-                if (kind := self._messages.by_number.get(number)) is not None:
+                data = await self.reader.readexactly(size)
+                if (kind := self.messages.by_number.get(number)) is not None:
                     return kind.FromString(data)
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
@@ -208,19 +202,19 @@ class _Server:
     async def _varint(self) -> int:
         value = 0
         for shift in range(0, 35, 7):
-            (byte,) = await self._reader.readexactly(1)
+            (byte,) = await self.reader.readexactly(1)
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
         raise InvalidMessage("an ESPHome message with a number that is too long")
 
     async def _send(self, kind: str, **fields: Any) -> None:
-        message = getattr(self._messages.by_name, kind)(**fields)
+        message = getattr(self.messages.by_name, kind)(**fields)
         data = message.SerializeToString()
-        head = b"\0" + _varint(len(data)) + _varint(self._messages.numbers[kind])
+        head = b"\0" + _varint(len(data)) + _varint(self.messages.numbers[kind])
         async with asyncio.timeout(limits.STALL_S):
-            self._writer.write(head + data)
-            await self._writer.drain()
+            self.writer.write(head + data)
+            await self.writer.drain()
 
 
 def _varint(value: int) -> bytes:

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 from agent_core.schemas.arguments import check_result
@@ -29,10 +30,11 @@ T = TypeVar("T")
 _LONGEST_MESSAGE = 500
 
 
+@dataclass(eq=False)
 class Execution:
     """One call of one method: its ``work`` ends with a result, with a ``CallError``, or cancelled.
 
-    Args:
+    Attributes:
         path: ``Skill.method``, for messages.
         args: Python values by position.
         kwargs: Python values by name.
@@ -41,27 +43,17 @@ class Execution:
         loop: Of the skill, where it has one of its own.
     """
 
-    def __init__(
-        self,
-        path: str,
-        method: LoadedMethod,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        *,
-        progress: ProgressSink | None,
-        max_bytes: int,
-        loop: SkillLoop | None = None,
-    ) -> None:
-        self.path = path
-        self.method = method
-        self._args = args
-        self._kwargs = kwargs
-        self._progress = progress
-        self._max_bytes = max_bytes
-        self._skill_loop = loop
-        self._home: asyncio.AbstractEventLoop | None = None
-        self._flag = threading.Event()
-        self._work: asyncio.Future[Json] | None = None
+    path: str
+    method: LoadedMethod
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    _: KW_ONLY
+    progress: ProgressSink | None
+    max_bytes: int
+    loop: SkillLoop | None = None
+    _home: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    _flag: threading.Event = field(default_factory=threading.Event, init=False)
+    _work: asyncio.Future[Json] | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Begin: an ``async`` method in a task, any other in a thread; both belong to who calls this.
@@ -71,8 +63,8 @@ class Execution:
         context = contextvars.copy_context()
         context.run(set_cancel_flag, self._flag)
         loop = self._home = asyncio.get_running_loop()
-        if self.method.is_async and self._skill_loop is not None:
-            self._work = self._skill_loop.submit(self._in_task(), name=self.path, context=context)
+        if self.method.is_async and self.loop is not None:
+            self._work = self.loop.submit(self._in_task(), name=self.path, context=context)
         elif self.method.is_async:
             self._work = loop.create_task(self._in_task(), name=self.path, context=context)
         else:
@@ -96,8 +88,8 @@ class Execution:
     async def _in_task(self) -> Json:
         try:
             if isinstance(self.method, RemoteMethod):
-                return self._result(await self.method.function(self._kwargs, self._pass_on))
-            running: Any = self.method.function(*self._args, **self._kwargs)
+                return self._result(await self.method.function(self.kwargs, self._pass_on))
+            running: Any = self.method.function(*self.args, **self.kwargs)
             value = await (self._follow(running) if inspect.isasyncgen(running) else running)
             return self._result(value)
         except asyncio.CancelledError:
@@ -106,9 +98,9 @@ class Execution:
             self._fail(error)
 
     async def _pass_on(self, value: Json) -> None:
-        if self._progress is None or self._home is None:
+        if self.progress is None or self._home is None:
             return
-        sent = self._send(self._progress, self._as_json(value))
+        sent = self._send(self.progress, self._as_json(value))
         if asyncio.get_running_loop() is self._home:
             await sent
         else:
@@ -125,7 +117,7 @@ class Execution:
         if self._flag.is_set():
             raise asyncio.CancelledError
         try:
-            value: Any = self.method.function(*self._args, **self._kwargs)
+            value: Any = self.method.function(*self.args, **self.kwargs)
             if inspect.isgenerator(value):
                 value = self._drain(value, loop)
             return self._result(value)
@@ -142,9 +134,9 @@ class Execution:
             if self._flag.is_set():
                 generator.close()
                 raise SkillCancelled
-            if self._progress is not None:
+            if self.progress is not None:
                 # Waiting for it slows a generator down to what the bus takes.
-                sent = self._send(self._progress, self._as_json(last))
+                sent = self._send(self.progress, self._as_json(last))
                 asyncio.run_coroutine_threadsafe(sent, loop).result()
 
     async def _send(self, progress: ProgressSink, value: Json) -> None:
@@ -157,7 +149,7 @@ class Execution:
 
     def _as_json(self, value: object) -> Json:
         what = f"the result of {self.path}"
-        return to_json(value, max_bytes=self._max_bytes, what=what)
+        return to_json(value, max_bytes=self.max_bytes, what=what)
 
     def _fail(self, error: BaseException) -> NoReturn:
         if isinstance(error, SkillCancelled):
