@@ -13,6 +13,7 @@ from contracts.errors import Unauthorized
 from contracts.wire import rfc3339
 from hub_agent import limits
 from hub_registry.access.token_rows import TokenRequest
+from hub_registry.limits import USER_TOKEN_S
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 from identity.files import write_private
@@ -44,7 +45,7 @@ async def provide_token(directory: Path, registry: Registry) -> None:
             subject=registry.admin.id,
             owner=registry.admin.id,
             scopes=SCOPES,
-            lifetime_s=registry.settings.lifetimes.user_s,
+            lifetime_s=USER_TOKEN_S,
             name=COMMAND_LINE,
         )
     )

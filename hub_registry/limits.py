@@ -2,8 +2,35 @@
 
 from typing import Final
 
+DAY_S: Final = 24 * 60 * 60
+CENTURY_S: Final = 36_500 * DAY_S
+"""For ever, and still a time that every broker, browser and clock can count to."""
+
 # Access: people, tokens and joining.
 
+ENROLMENT_TOKEN_S: Final = 10 * 60
+DEVICE_TOKEN_S: Final = 365 * DAY_S
+USER_TOKEN_S: Final = 365 * DAY_S
+HOME_ASSISTANT_TOKEN_S: Final = CENTURY_S
+SESSION_S: Final = 30 * DAY_S
+"""How long what the hub issues is good."""
+PASSWORD_CODE_S: Final = DAY_S
+"""Handed from person to person, who may look into their mail in the evening only."""
+ENROLMENT_FAILURES: Final = 10
+"""Wrong enrolment tokens that one address may try a minute."""
+LOGIN_FAILURES: Final = 10
+"""Wrong passwords and codes that one address may try a minute; for one name, from wherever they come, so many
+at once and then one a minute."""
+JOIN_CODE_S: Final = 10 * 60
+"""How long a code is good, and from its approval on what it brings."""
+JOIN_POLL_S: Final = 2.0
+"""How often a device may ask whether it was approved."""
+JOINS_WAITING: Final = 32
+"""Devices that may wait at once to join."""
+JOINS_ASKED: Final = 6
+"""Codes that one address may ask for a minute; all together ten times as many."""
+JOIN_GUESSES: Final = 10
+"""Wrong secrets that one address, and wrong codes that one admin, may try a minute."""
 MAX_ACCOUNT_NAME: Final = 64
 MOST_HOLDERS: Final = 10_000
 TOKENS_PER_HOLDER: Final = 4
@@ -37,8 +64,37 @@ LOGIN_RETRY_MAX_S: Final = 60.0
 LOGIN_SETTLE_S: Final = 60.0
 """How long a broker may take to be told everything: five hundred devices at Mosquitto took 2.6 s."""
 
-# The bus: what devices send, and what the broker retains.
+# The bus: what devices send, and what the broker retains. What exceeds it is refused and shown to the owner.
 
+SKILLS: Final = 128
+"""Skills in one manifest."""
+METHODS: Final = 1_000
+"""Methods of all skills of a device together."""
+REGISTERED_BYTES: Final = 2 * 1024 * 1024
+"""All its registrations together: a thousand methods with 2 KiB of text and schema each. Twice as much may
+come at once, and as much again each minute."""
+STATUS_BYTES: Final = 64 * 1024
+REGISTRATION_BYTES: Final = 512 * 1024
+"""256 methods with long docstrings and schemas come to a few hundred KiB."""
+HEARTBEAT_BYTES: Final = 4 * 1024
+STATUSES: Final = 60
+"""Statuses that a device may send at once; one more is allowed each second."""
+REGISTRATIONS: Final = 256
+"""Likewise, with ten more each second. A spoke sends all its skills at each session of the hub: twice the
+skills lets two follow closely."""
+HEARTBEATS: Final = 60
+"""Likewise, with two more each second."""
+STATES: Final = 870
+"""Values that the broker may retain of it. With the skills they make the thousand retained topics that the
+embedded broker grants."""
+RETAINED_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of those and of its registrations on the broker, with their topics."""
+SKILL_EXPIRY_S: Final = 30 * 60
+"""Without a sign of life for this long, a skill leaves the search."""
+REMOVAL_WAIT_S: Final = 5
+"""How long removing a connected device waits for its last will."""
+HEARTBEAT_FLUSH_S: Final = 30
+"""How often signs of life are written: only expiry after a restart reads them, which counts in half hours."""
 PURGE_RECONNECT_S: Final = 15.0
 PURGE_LOOK_S: Final = 30.0
 """How long a broker may take to send all that it retains: tens of thousands of topics."""

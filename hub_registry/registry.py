@@ -13,6 +13,7 @@ from contracts.errors import Conflict, NotFound
 from contracts.phrases import Phrase
 from contracts.rates import TokenBuckets
 from contracts.wire import check_shown
+from hub_registry import limits
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.clients import Clients
 from hub_registry.access.enrolment import Enrolment, Invitation, Joined
@@ -142,9 +143,7 @@ class Registry:
 
     async def invite(self, device: str, *, lifetime_s: int | None = None) -> Invitation:
         """Make an enrolment token for a device; see ``Enrolment.invite``."""
-        return await self.enrolment.invite(
-            device, lifetime_s=lifetime_s or self.settings.lifetimes.enrolment_s
-        )
+        return await self.enrolment.invite(device, lifetime_s=lifetime_s or limits.ENROLMENT_TOKEN_S)
 
     def enrol_answer(self, joined: Joined) -> EnrolAnswer:
         """Put together what a device needs that has joined."""
@@ -193,7 +192,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         devices = Devices(store, on_changed=directory.put, on_removed=directory.drop)
         search = SkillFinder(
             directory,
-            expiry_s=settings.skill_expiry_s,
+            expiry_s=limits.SKILL_EXPIRY_S,
             slice_s=INDEX_SLICE_S,
             on_problem=directory.note_problem,
         )
@@ -201,10 +200,8 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         enrolment = Enrolment(
             store,
             authority,
-            device_token_s=settings.lifetimes.device_s,
-            failures=TokenBuckets(
-                burst=settings.enrolment_failures, per_second=settings.enrolment_failures / 60
-            ),
+            device_token_s=limits.DEVICE_TOKEN_S,
+            failures=TokenBuckets(burst=limits.ENROLMENT_FAILURES, per_second=limits.ENROLMENT_FAILURES / 60),
             on_bound=directory.put,
         )
         store.on_change(("user",), accounts.follow)
@@ -227,11 +224,9 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
                 journal=journal,
                 devices=devices,
                 enrolment=enrolment,
-                joining=Joining(
-                    devices, enrolment, authority, hub_key=key.kid, ca=settings.ca, bounds=settings.joining
-                ),
+                joining=Joining(devices, enrolment, authority, hub_key=key.kid, ca=settings.ca),
                 clients=Clients(store, authority, instance=settings.instance),
-                people=People(store, accounts, authority, settings=settings, on_handed=directory.put),
+                people=People(store, accounts, authority, on_handed=directory.put),
             )
         finally:
             search.close()

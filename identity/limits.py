@@ -14,6 +14,10 @@ CERTIFICATES_S: Final = 5.0
 LONGEST_NAME: Final = 120
 DEEPEST: Final = 16
 """Characters of a name in the path of a confined file, and names in it."""
+HASH_MEMORY_KIB: Final = 32 * 1024
+"""Of a hash of a password. Only one is made at a time, so that a hub on a small machine has it to spare."""
+HASH_ROUNDS: Final = 3
+"""Passes over it: more than OWASP asks for (19 MiB, twice), about 50 ms."""
 MOST_PASSWORDS_WAITING: Final = 16
 """Of a person who logs in, the password is checked within seconds also on a small machine."""
 PASSWORD_WAIT_S: Final = 5

@@ -22,7 +22,6 @@ from hub_registry.access.codes import LETTERS
 from hub_registry.access.enrolment import Enrolment, Joined, key_taken
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, DeviceChange, Devices
-from hub_registry.settings import JoiningBounds
 from hub_registry.storage.tables import now
 from identity.keys import PublicKey
 
@@ -82,7 +81,6 @@ class Joining:
         *,
         hub_key: str,
         ca: str | None,
-        bounds: JoiningBounds,
         clock: Clock = time.monotonic,
     ) -> None:
         self._devices = devices
@@ -90,12 +88,11 @@ class Joining:
         self._authority = authority
         self._hub_key = hub_key
         self._ca = ca
-        self._bounds = bounds
         self._clock = clock
         self._requests: list[_Request] = []
-        self._asks = SourceLimit(per_minute=bounds.asked, clock=clock)
-        self._wrong_secrets = SourceLimit(per_minute=bounds.guessed, clock=clock)
-        self._wrong_codes = SourceLimit(per_minute=bounds.guessed, clock=clock)
+        self._asks = SourceLimit(per_minute=limits.JOINS_ASKED, clock=clock)
+        self._wrong_secrets = SourceLimit(per_minute=limits.JOIN_GUESSES, clock=clock)
+        self._wrong_codes = SourceLimit(per_minute=limits.JOIN_GUESSES, clock=clock)
 
     async def ask(self, request: JoinRequest, *, source: str) -> JoinAsked:
         """Enter the request of a device to join.
@@ -119,7 +116,7 @@ class Joining:
         key = PublicKey.from_jwk(request.public_key)
         await self._bound_to(key)
         self._forget_expired()
-        while len(self._requests) >= self._bounds.waiting:
+        while len(self._requests) >= limits.JOINS_WAITING:
             self._requests.remove(self._crowding())
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         self._requests.append(
@@ -129,15 +126,15 @@ class Joining:
                 name=name,
                 key=key,
                 source=source,
-                ends=self._clock() + self._bounds.lifetime_s,
-                expires_at=now() + timedelta(seconds=self._bounds.lifetime_s),
+                ends=self._clock() + limits.JOIN_CODE_S,
+                expires_at=now() + timedelta(seconds=limits.JOIN_CODE_S),
             )
         )
         return JoinAsked(
             code=_shown(self._requests[-1].code),
             secret=secret,
-            expires_in_s=self._bounds.lifetime_s,
-            interval_s=self._bounds.interval_s,
+            expires_in_s=limits.JOIN_CODE_S,
+            interval_s=limits.JOIN_POLL_S,
         )
 
     def poll(self, secret: str, *, source: str) -> JoinStatus:
@@ -161,8 +158,8 @@ class Joining:
             self._wrong_secrets.count(source)
             raise NotFound("no device is waiting with this secret", hint="Ask to join again.")
         present = self._clock()
-        if present - found.asked < self._bounds.interval_s * limits.POLL_SOONER_SHARE:
-            interval_s = self._bounds.interval_s
+        if present - found.asked < limits.JOIN_POLL_S * limits.POLL_SOONER_SHARE:
+            interval_s = limits.JOIN_POLL_S
             raise TooManyRequests(
                 "polled too soon",
                 hint=f"Ask every {interval_s:g} seconds.",
@@ -220,7 +217,7 @@ class Joining:
             raise
         request.state, request.joined = "approved", joined
         # From here on it needs no code, but may need time to come and ask.
-        request.ends = self._clock() + self._bounds.lifetime_s
+        request.ends = self._clock() + limits.JOIN_CODE_S
         return Approved(joined.device, self._fingerprint(request))
 
     def refuse(self, code: str, *, by: str) -> None:

@@ -30,7 +30,6 @@ from hub_registry.access.codes import digest_of, new_code
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, device_of
-from hub_registry.settings import RegistrySettings
 from hub_registry.storage.queries import require_user
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import (
@@ -84,7 +83,6 @@ class People:
         accounts: Accounts,
         authority: TokenAuthority,
         *,
-        settings: RegistrySettings,
         on_handed: Callable[[Device], object],
         clock: Clock = time.monotonic,
     ) -> None:
@@ -92,9 +90,8 @@ class People:
         self._accounts = accounts
         self._authority = authority
         self._on_handed = on_handed
-        self._lifetimes = settings.lifetimes
-        self._passwords = Passwords(settings.hash_cost)
-        most = settings.login_failures
+        self._passwords = Passwords()
+        most = limits.LOGIN_FAILURES
         self._sources = TokenBuckets(burst=most, per_second=most / 60, clock=clock)
         self._names = TokenBuckets(burst=most, per_second=1 / 60, clock=clock)
         self._logins = TokenBuckets(
@@ -121,7 +118,7 @@ class People:
             NotFound: If there is no such person.
         """
         code = new_code()
-        expires_at = now() + timedelta(seconds=self._lifetimes.code_s)
+        expires_at = now() + timedelta(seconds=limits.PASSWORD_CODE_S)
 
         def work(session: Session) -> User:
             row = require_user(session, user)
@@ -254,7 +251,7 @@ class People:
                 subject=user.id,
                 owner=user.id,
                 scopes=_SCOPES[user.role],
-                lifetime_s=self._lifetimes.session_s,
+                lifetime_s=limits.SESSION_S,
                 name=name,
                 is_session=True,
             )

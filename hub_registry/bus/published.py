@@ -10,8 +10,8 @@ from typing import Any
 from bus.link import Link, Message
 from contracts import topics
 from contracts.errors import Disconnected
+from hub_registry import limits
 from hub_registry.devices.directory import Directory
-from hub_registry.settings import DeviceBounds
 
 _log = logging.getLogger(__name__)
 
@@ -34,17 +34,15 @@ class PublishedTopics:
         link: Link,
         directory: Directory,
         *,
-        bounds: DeviceBounds,
         complain: Callable[[str, str, str], None],
     ) -> None:
         self._link = link
         self._directory = directory
         # A skill that goes and one that comes have both their topic for a moment.
         self._most: dict[topics.Topic[Any], int] = {
-            topics.SKILL: 2 * bounds.skills,
-            topics.STATE: bounds.states,
+            topics.SKILL: 2 * limits.SKILLS,
+            topics.STATE: limits.STATES,
         }
-        self._most_bytes = bounds.retained_bytes
         self._complain = complain
         self._retired: set[str] = set()
         # With the size of each.
@@ -77,8 +75,8 @@ class PublishedTopics:
             refusal = "a retained topic with a name that is not allowed"
         elif len(known) >= self._most[row]:
             refusal = f"more than the {self._most[row]} retained topics allowed"
-        elif self._sizes[device] + size > self._most_bytes:
-            refusal = f"more than the {self._most_bytes} retained bytes allowed"
+        elif self._sizes[device] + size > limits.RETAINED_BYTES:
+            refusal = f"more than the {limits.RETAINED_BYTES} retained bytes allowed"
         else:
             known[topic] = size
             self._sizes[device] += size

@@ -53,13 +53,10 @@ class RegistryService:
             registry.directory,
             registry.journal,
             hub_id=registry.hub_id,
-            bounds=registry.settings.bounds,
             on_manifest=lambda device, skills: self._published.keep(device, skills),
             on_skill=lambda: self._heard.set(),
         )
-        self._published = PublishedTopics(
-            link, registry.directory, bounds=registry.settings.bounds, complain=self._ingest.complain
-        )
+        self._published = PublishedTopics(link, registry.directory, complain=self._ingest.complain)
         self._published.is_on = self._leads = not registry.settings.is_replica
         self._heard = asyncio.Event()
         self._indexing = asyncio.Event()
@@ -80,7 +77,7 @@ class RegistryService:
             supervise(tasks, self._index, name="registry: index")
             supervise(tasks, self._tell_words, name="registry: tell what can be said")
             flush = self._registry.journal.flush_alive
-            alive = partial(_every, self._registry.settings.heartbeat_flush_s, flush)
+            alive = partial(_every, limits.HEARTBEAT_FLUSH_S, flush)
             supervise(tasks, alive, name="registry: write signs of life")
             supervise(tasks, partial(_every, limits.EXPIRE_S, self._expire), name="registry: expire presence")
             supervise(tasks, partial(_every, limits.FORGET_S, self._forget), name="registry: expire skills")
@@ -135,7 +132,7 @@ class RegistryService:
                 await self._registry.authority.revoke_subject("device", device)
                 # On a shared broker the device leaves by itself when it learns that it was revoked.
                 if self._logins is None and entry.presence.connected and self._link.connected:
-                    await _wait(gone, self._registry.settings.removal_wait_s)
+                    await _wait(gone, limits.REMOVAL_WAIT_S)
             finally:
                 await self.revoke_device(device)
         finally:

@@ -21,7 +21,6 @@ from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
 from hub_registry.devices.presence import PresenceChange, PresenceState
 from hub_registry.devices.registrations import parse_registration
-from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
 from identity.envelope import unseal
 from identity.keys import PublicKey
@@ -82,7 +81,6 @@ class Ingest:
         journal: Journal,
         *,
         hub_id: str,
-        bounds: DeviceBounds,
         on_manifest: OnManifest,
         on_skill: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
@@ -90,7 +88,6 @@ class Ingest:
         self._directory = directory
         self._journal = journal
         self._hub_id = hub_id
-        self._bounds = bounds
         self._on_manifest = on_manifest
         self._on_skill = on_skill
         self._clock = clock
@@ -107,13 +104,13 @@ class Ingest:
         return lambda: self._listeners.remove(listener)
 
     def status(self, message: Message) -> None:
-        self._take(message, topics.STATUS, self._bounds.status_bytes, self._status)
+        self._take(message, topics.STATUS, limits.STATUS_BYTES, self._status)
 
     def heartbeat(self, message: Message) -> None:
-        self._take(message, topics.HEARTBEAT, self._bounds.heartbeat_bytes, self._heartbeat)
+        self._take(message, topics.HEARTBEAT, limits.HEARTBEAT_BYTES, self._heartbeat)
 
     def registration(self, message: Message) -> None:
-        self._take(message, topics.SKILL, self._bounds.registration_bytes, self._registration)
+        self._take(message, topics.SKILL, limits.REGISTRATION_BYTES, self._registration)
 
     async def run(self) -> None:
         """Read registrations as they arrive, until cancelled."""
@@ -200,15 +197,15 @@ class Ingest:
     def _sender(self, entry: Entry, key: PublicKey) -> _Sender:
         sender = self._senders.get(entry.id)
         if sender is None or sender.key != key:
-            bounds, clock = self._bounds, self._clock
+            clock = self._clock
             sender = self._senders[entry.id] = _Sender(
                 key,
-                statuses=TokenBucket(burst=bounds.statuses, per_second=1, clock=clock),
-                registrations=TokenBucket(burst=bounds.registrations, per_second=10, clock=clock),
+                statuses=TokenBucket(burst=limits.STATUSES, per_second=1, clock=clock),
+                registrations=TokenBucket(burst=limits.REGISTRATIONS, per_second=10, clock=clock),
                 bytes=TokenBucket(
-                    burst=2 * bounds.registered_bytes, per_second=bounds.registered_bytes / 60, clock=clock
+                    burst=2 * limits.REGISTERED_BYTES, per_second=limits.REGISTERED_BYTES / 60, clock=clock
                 ),
-                heartbeats=TokenBucket(burst=bounds.heartbeats, per_second=2, clock=clock),
+                heartbeats=TokenBucket(burst=limits.HEARTBEATS, per_second=2, clock=clock),
             )
         return sender
 
@@ -227,11 +224,11 @@ class Ingest:
         _spend(sender.statuses, "statuses")
         document = unseal(self._hub_id, message.topic, message.payload, sender.key)
         status = topics.STATUS.parse(document)
-        if len(status.skills) > self._bounds.skills:
+        if len(status.skills) > limits.SKILLS:
             raise InvalidMessage(
                 "{skills} skills are more than the {most} allowed",
                 skills=len(status.skills),
-                most=self._bounds.skills,
+                most=limits.SKILLS,
             )
         presence, before = entry.presence, (entry.presence.state, entry.presence.high)
         ignored = presence.hear(status, retained=message.retain, at=self._clock())
@@ -286,7 +283,7 @@ class Ingest:
 
     def _is_too_much(self, payloads: Collection[_Payload]) -> bool:
         size = sum(len(payload.content) for payload in payloads)
-        return len(payloads) > 2 * self._bounds.skills or size > 2 * self._bounds.registered_bytes
+        return len(payloads) > 2 * limits.SKILLS or size > 2 * limits.REGISTERED_BYTES
 
     def _queue(self, entry: Entry, sender: _Sender, payload: _Payload) -> None:
         if self._is_too_much([*sender.unread, payload]):
@@ -316,17 +313,17 @@ class Ingest:
 
     def _admit(self, entry: Entry, sender: _Sender, skill: RegisteredSkill) -> None:
         others = [other for other in entry.skills.values() if other.name != skill.name]
-        if sum(len(other.methods) for other in (*others, skill)) > self._bounds.methods:
+        if sum(len(other.methods) for other in (*others, skill)) > limits.METHODS:
             raise InvalidMessage(
                 "with {skill} it would have more than the {most} methods allowed",
                 skill=skill.name,
-                most=self._bounds.methods,
+                most=limits.METHODS,
             )
-        if sum(len(other.payload) for other in (*others, skill)) > self._bounds.registered_bytes:
+        if sum(len(other.payload) for other in (*others, skill)) > limits.REGISTERED_BYTES:
             raise InvalidMessage(
                 "with {skill} its registrations would have more than the {most} bytes allowed",
                 skill=skill.name,
-                most=self._bounds.registered_bytes,
+                most=limits.REGISTERED_BYTES,
             )
         self._directory.put_skill(entry.id, skill)
         self._journal.skill(entry.id, sender.key.kid, skill)

@@ -33,6 +33,6 @@ def make_routes(
         *operations.mount(devices.devices, admin),
         *operations.mount(devices.purging, remover),
         *operations.mount(clients.clients, registry),
-        *operations.mount(tokens.tokens, tokens.Tokens(registry.authority, registry.settings.lifetimes)),
+        *operations.mount(tokens.tokens, tokens.Tokens(registry.authority)),
         *operations.mount(skills.skills, registry),
     ]

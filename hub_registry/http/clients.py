@@ -7,6 +7,7 @@ from pydantic import Field
 from chat.operations import ADMIN, Command, Resource
 from contracts.answers.devices import BusClient, LoginAnswer
 from contracts.errors import Conflict
+from hub_registry import limits
 from hub_registry.access.bearer import Bearer
 from hub_registry.http.parts import LongLifetime
 from hub_registry.registry import Registry
@@ -43,7 +44,7 @@ async def add_client(
         home_assistant: It has the rights [of Home Assistant](home-assistant.md#setting-up) instead.
         lifetime_s: A year by default, with `home_assistant` a century.
     """
-    settings, lifetimes = registry.settings, registry.settings.lifetimes
+    settings = registry.settings
     if settings.login is not None:
         raise Conflict(
             "the hub makes no logins on a shared broker", hint="Make the login on the broker itself."
@@ -53,7 +54,7 @@ async def add_client(
         owner=asking.user.id,
         chat=chat,
         home_assistant=home_assistant,
-        lifetime_s=lifetime_s or (lifetimes.home_assistant_s if home_assistant else lifetimes.user_s),
+        lifetime_s=lifetime_s or (limits.HOME_ASSISTANT_TOKEN_S if home_assistant else limits.USER_TOKEN_S),
     )
     return LoginAnswer(
         **client.model_dump(),

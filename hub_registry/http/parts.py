@@ -10,8 +10,8 @@ from chat.http.limits import WITHOUT_TOKEN
 from chat.http.requests import Model, read
 from contracts.answers.devices import Purged
 from hub_registry.access.bearer import Gate, source_of
+from hub_registry.limits import CENTURY_S
 from hub_registry.registry import Registry
-from hub_registry.settings import CENTURY_S
 
 _DAY_S = 24 * 60 * 60
 

@@ -183,7 +183,7 @@ async def _logged_in(registry: Registry, connection: HTTPConnection, user: User)
     name = _browser(connection.headers.get("user-agent", ""))
     token = await registry.people.open_session(user, name=name)
     response = answer(LoggedInAnswer(user=person_answer(user)))
-    _set_cookie(response, connection, token, max_age=registry.settings.lifetimes.session_s)
+    _set_cookie(response, connection, token, max_age=limits.SESSION_S)
     return response
 
 

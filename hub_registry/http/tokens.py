@@ -19,7 +19,6 @@ from hub_registry.access.token_rows import TokenRequest
 from hub_registry.access.tokens import TokenAuthority, no_token
 from hub_registry.devices.devices import check_text
 from hub_registry.http.parts import LongLifetime
-from hub_registry.settings import TokenLifetimes
 from hub_registry.storage.tables import TokenRow, now
 
 _IN_PERSON: Final = Needs(("confirm", "admin"))
@@ -36,7 +35,6 @@ class Tokens:
     """
 
     authority: TokenAuthority
-    lifetimes: TokenLifetimes
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     added: TokenBuckets = field(default_factory=lambda: _a_day(limits.TOKENS_ISSUED_PER_DAY))
     renewed: TokenBuckets = field(default_factory=lambda: _a_day(limits.RENEWALS_PER_DAY))
@@ -118,7 +116,7 @@ async def add_token(
                 subject=asking.user.id,
                 owner=asking.user.id,
                 scopes=[scope for scope in get_args(Scope) if scope in scopes],
-                lifetime_s=lifetime_s or tokens.lifetimes.user_s,
+                lifetime_s=lifetime_s or limits.USER_TOKEN_S,
                 name=name,
             )
         )
@@ -137,7 +135,7 @@ async def renew_token(tokens: Tokens, asking: Bearer) -> DeviceTokens:
         raise Forbidden("only a device renews its token", hint="'strawberry tokens add' makes a new one.")
     if not tokens.renewed.take(asking.device):
         raise TooManyRequests("this device has renewed its token too often", hint="Use the one it has.")
-    token = await tokens.authority.renew(asking.claims, lifetime_s=tokens.lifetimes.device_s)
+    token = await tokens.authority.renew(asking.claims, lifetime_s=limits.DEVICE_TOKEN_S)
     return DeviceTokens(token=token, bus_token=tokens.authority.bus_token(token))
 
 

@@ -4,33 +4,16 @@ import asyncio
 import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from contracts.errors import TooManyRequests
-from identity.limits import MOST_PASSWORDS_WAITING, PASSWORD_WAIT_S
+from identity import limits
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
-
-
-@dataclass(frozen=True)
-class HashCost:
-    """What one hash takes; by default more than OWASP asks for (19 MiB, twice), about 50 ms.
-
-    Attributes:
-        memory_kib: Memory; only one hash is made at a time, so that a hub on a small machine has it to spare.
-        rounds: Passes over it.
-    """
-
-    memory_kib: int = 32 * 1024
-    rounds: int = 3
-
-
-COST: Final = HashCost()
 
 
 class Passwords:
@@ -39,8 +22,7 @@ class Passwords:
     Its methods raise `TooManyRequests` where too many wait already.
     """
 
-    def __init__(self, cost: HashCost = COST) -> None:
-        self._cost = cost
+    def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._decoy: str | None = None
@@ -64,11 +46,11 @@ class Passwords:
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:
-        if self._waiting >= MOST_PASSWORDS_WAITING:
+        if self._waiting >= limits.MOST_PASSWORDS_WAITING:
             raise TooManyRequests(
                 "too many passwords are checked at this moment",
                 hint="Try again.",
-                retry_after_s=PASSWORD_WAIT_S,
+                retry_after_s=limits.PASSWORD_WAIT_S,
             )
         self._waiting += 1
         try:
@@ -81,7 +63,8 @@ class Passwords:
     def _hasher(self) -> "PasswordHasher":
         from argon2 import PasswordHasher  # 50 ms, which no start of a hub waits for
 
-        return PasswordHasher(time_cost=self._cost.rounds, memory_cost=self._cost.memory_kib, parallelism=1)
+        rounds, memory = limits.HASH_ROUNDS, limits.HASH_MEMORY_KIB
+        return PasswordHasher(time_cost=rounds, memory_cost=memory, parallelism=1)
 
     def _verify(self, hashed: str, password: str) -> bool:
         from argon2.exceptions import InvalidHashError, VerificationError

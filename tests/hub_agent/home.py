@@ -29,7 +29,7 @@ from hub_agent.settings import BusKind, BusSettings, HttpSettings, HubSettings, 
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.access.token_rows import TokenRequest
-from hub_registry.settings import CENTURY_S
+from hub_registry.limits import CENTURY_S
 from hub_registry.storage.store import open_store
 from hub_server.service import Hub, open_hub
 from hub_server.system.host import Host

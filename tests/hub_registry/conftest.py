@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.rates import TokenBuckets
+from hub_registry import limits
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.enrolment import Enrolment
 from hub_registry.access.tokens import TokenAuthority
@@ -14,8 +15,8 @@ from hub_registry.devices.devices import Devices
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.store import Store, open_store
+from identity import limits as hashing
 from identity.keys import KeyPair
-from identity.logins.passwords import HashCost
 from tests.hub_registry.http_client import Browser, Client, speak_to
 from tests.hub_registry.hubs import Hub, open_hub
 from tests.hub_registry.own_brokers import KINDS, open_own
@@ -112,14 +113,14 @@ def registry_settings(request) -> dict[str, object]:
 
 
 @pytest.fixture
-async def client(tmp_path: Path, hub_key: KeyPair, registry_settings) -> AsyncIterator[Client]:
-    given = {
-        "database": tmp_path / "hub" / "hub.db",
-        "brokers": ("mqtt://192.0.2.1:1883",),
-        "enrolment_failures": 3,
-        # The tests that guess passwords would do little else than hash them.
-        "hash_cost": HashCost(memory_kib=8, rounds=1),
-    }
+async def client(
+    tmp_path: Path, hub_key: KeyPair, registry_settings, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Client]:
+    given = {"database": tmp_path / "hub" / "hub.db", "brokers": ("mqtt://192.0.2.1:1883",)}
+    monkeypatch.setattr(limits, "ENROLMENT_FAILURES", 3)
+    # The tests that guess passwords would do little else than hash them.
+    monkeypatch.setattr(hashing, "HASH_MEMORY_KIB", 8)
+    monkeypatch.setattr(hashing, "HASH_ROUNDS", 1)
     settings = RegistrySettings.model_validate(given | registry_settings)
     await put_database(settings.database)
     async with open_registry(settings, key=hub_key) as registry, speak_to(registry) as client:

@@ -12,7 +12,6 @@ from hub_registry.devices.devices import Device
 from hub_registry.devices.directory import Directory
 from hub_registry.devices.ingest import Ingest
 from hub_registry.devices.presence import PresenceState
-from hub_registry.settings import DeviceBounds
 from hub_registry.storage.tables import now
 from identity.envelope import Seal
 from identity.keys import KeyPair
@@ -73,7 +72,6 @@ class Bus:
             self.directory,
             Journal(),  # type: ignore[arg-type]
             hub_id=HUB,
-            bounds=DeviceBounds(),
             on_manifest=lambda device, skills: None,
         )
 

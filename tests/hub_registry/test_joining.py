@@ -6,9 +6,9 @@ from sqlmodel import select
 
 from contracts.devices.joining import JoinRequest, join_fingerprint
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, TooManyRequests
+from hub_registry import limits
 from hub_registry.access.joining import Joining
 from hub_registry.access.login_sync import LoginSync
-from hub_registry.settings import JoiningBounds
 from hub_registry.storage.tables import DeviceRow
 from identity.keys import KeyPair
 from tests.hub_registry.broker_logins import NO, FakeDoor
@@ -22,14 +22,13 @@ def joining(house) -> Joining:
     return opened(house)
 
 
-def opened(house, **bounds) -> Joining:
+def opened(house) -> Joining:
     return Joining(
         house.devices,
         house.enrolment,
         house.authority,
         hub_key=house.authority.key.kid,
         ca=CA,
-        bounds=JoiningBounds(**bounds),
         clock=house.clock,
     )
 
@@ -215,8 +214,10 @@ async def test_all_addresses_together_have_a_limit_that_passes(house, joining):
     assert await joining.ask(asking(), source="192.0.2.99")
 
 
-async def test_a_flood_of_one_address_displaces_its_own_requests_and_not_those_of_others(house):
-    joining = opened(house, waiting=4, asked=100)
+async def test_a_flood_of_one_address_displaces_its_own_requests_and_not_those_of_others(house, monkeypatch):
+    monkeypatch.setattr(limits, "JOINS_WAITING", 4)
+    monkeypatch.setattr(limits, "JOINS_ASKED", 100)
+    joining = opened(house)
     honest = await joining.ask(asking("TV"), source=HERE)
     for number in range(20):
         await joining.ask(asking(f"Flood {number}"), source=THERE)

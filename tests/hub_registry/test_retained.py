@@ -10,10 +10,10 @@ from bus.link import LinkSettings, open_link
 from contracts import topics
 from contracts.answers.devices import Purged
 from contracts.errors import Disconnected
+from hub_registry import limits
 from hub_registry.bus.published import PublishedTopics
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.devices.presence import PresenceState
-from hub_registry.settings import DeviceBounds
 from tests.hub_registry.hubs import open_hub
 from tests.hub_registry.own_brokers import KINDS, logged_in, open_own
 from tests.hub_registry.retained import retained, settled
@@ -36,9 +36,7 @@ async def state(spoke: FakeSpoke, skill: str, name: str = "volume") -> str:
 
 async def test_a_topic_that_cannot_be_emptied_does_not_keep_the_others(hub):
     topics_ = ["devices/tv/skills/+", await state(await hub.joined("TV"), "MediaSkill")]
-    published = PublishedTopics(
-        hub.link, hub.registry.directory, bounds=DeviceBounds(), complain=lambda *_: None
-    )
+    published = PublishedTopics(hub.link, hub.registry.directory, complain=lambda *_: None)
     # The device has a connection of its own: what it sent may come after what the hub sends.
     await settled(hub.outside, {OWN, topics_[1]})
     published.empty(topics_)
@@ -102,8 +100,9 @@ async def test_nothing_is_swept_as_long_as_it_is_unknown_what_a_device_has(tmp_p
         assert before <= await retained(hub.outside)
 
 
-async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub_key):
-    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds={"states": 3}) as hub:
+async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub_key, monkeypatch):
+    monkeypatch.setattr(limits, "STATES", 3)
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke = await hub.joined("TV")
         await spoke.online(registration("MediaSkill"))
         await eventually(lambda: hub.skills(spoke) == {"MediaSkill"})
@@ -113,10 +112,9 @@ async def test_a_device_may_not_have_values_without_end(tmp_path, mosquitto, hub
         assert "more than the 3 retained topics allowed" in hub.problems(spoke)
 
 
-async def test_a_device_may_not_fill_the_broker_with_large_values(tmp_path, mosquitto, hub_key):
-    async with open_hub(
-        tmp_path / "hub", mosquitto.url, key=hub_key, bounds={"retained_bytes": 5_000}
-    ) as hub:
+async def test_a_device_may_not_fill_the_broker_with_large_values(tmp_path, mosquitto, hub_key, monkeypatch):
+    monkeypatch.setattr(limits, "RETAINED_BYTES", 5_000)
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke = await hub.joined("TV")
         small, grown = await state(spoke, "MediaSkill", "small"), await state(spoke, "MediaSkill", "grown")
         await spoke.send(grown, bytes(6_000))

@@ -12,7 +12,7 @@ from bus.link import open_link
 from contracts import topics
 from contracts.errors import LoginRefused, Unauthorized
 from hub_registry.devices.presence import PresenceState
-from hub_registry.settings import CENTURY_S
+from hub_registry.limits import CENTURY_S
 from identity.keys import KeyPair
 from tests.hub_registry.hubs import Hub, hub_login, serve
 from tests.hub_registry.own_brokers import KINDS, device_password, log_in_with, logged_in, open_own

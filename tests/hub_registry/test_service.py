@@ -14,6 +14,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.devices.registration import Appearance, Method, MethodFlags, Registration, Unavailable
 from contracts.errors import NotFound
+from hub_registry import limits
 from hub_registry.devices.presence import PresenceState
 from hub_registry.devices.review import digest_of
 from hub_registry.registry import open_registry
@@ -231,9 +232,12 @@ async def test_a_device_that_was_enrolled_anew_starts_from_nothing(hub):
     await eventually(lambda: hub.skills(renewed) == {"LampSkill"})
 
 
-async def test_more_than_the_bounds_is_refused_and_the_rest_goes_on(tmp_path, mosquitto, hub_key):
-    bounds = {"skills": 3, "methods": 4, "registration_bytes": 4_000}
-    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds=bounds) as hub:
+async def test_more_than_the_bounds_is_refused_and_the_rest_goes_on(
+    tmp_path, mosquitto, hub_key, monkeypatch
+):
+    for name, most in {"SKILLS": 3, "METHODS": 4, "REGISTRATION_BYTES": 4_000}.items():
+        monkeypatch.setattr(limits, name, most)
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke = await hub.joined("TV")
         await spoke.online(*(registration(f"S{n}Skill") for n in range(4)))
         await hub.settled()
@@ -254,8 +258,11 @@ async def test_more_than_the_bounds_is_refused_and_the_rest_goes_on(tmp_path, mo
 
 
 @pytest.mark.parametrize("kind", ["statuses", "registrations", "heartbeats"])
-async def test_a_device_that_floods_is_cut_off_and_others_are_not(tmp_path, mosquitto, hub_key, kind):
-    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds={kind: 5}) as hub:
+async def test_a_device_that_floods_is_cut_off_and_others_are_not(
+    tmp_path, mosquitto, hub_key, kind, monkeypatch
+):
+    monkeypatch.setattr(limits, kind.upper(), 5)
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         flood, other = await hub.joined("TV"), await hub.joined("Radio")
         topic, payload = flood.skill_topic("MediaSkill"), flood.registration_payload(registration())
         sends: dict[str, Callable[[], Awaitable[object]]] = {
@@ -480,9 +487,11 @@ def _look(hub, waited: list[bool]) -> None:
         asyncio.get_running_loop().call_soon(_look, hub, waited)
 
 
-async def test_registrations_are_limited_by_their_size_together_and_over_time(tmp_path, mosquitto, hub_key):
-    bounds = {"registered_bytes": 8_400}
-    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, bounds=bounds) as hub:
+async def test_registrations_are_limited_by_their_size_together_and_over_time(
+    tmp_path, mosquitto, hub_key, monkeypatch
+):
+    monkeypatch.setattr(limits, "REGISTERED_BYTES", 8_400)
+    async with open_hub(tmp_path / "hub", mosquitto.url, key=hub_key) as hub:
         spoke, other = await hub.joined("TV"), await hub.joined("Radio")
         made = [registration(f"S{number}Skill", *(f"m{each}" for each in range(10))) for number in range(3)]
         await spoke.online(*made)

@@ -11,7 +11,6 @@ from contracts.errors import Unauthorized
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import SESSION_COOKIE
 from hub_registry.storage.tables import now
-from identity.logins.passwords import COST
 from tests.hub_registry.http_client import ORIGIN, PASSWORD, Browser
 
 
@@ -300,8 +299,8 @@ async def test_a_program_cannot_log_out_nor_act_as_a_person(client):
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("registry_settings", [{"hash_cost": COST}], indirect=True, ids=["real cost"])
-async def test_no_password_and_no_code_is_stored(client, browser, tmp_path):
+async def test_no_password_and_no_code_is_stored(client, browser, tmp_path, monkeypatch):
+    monkeypatch.undo()  # with the real cost of a hash
     code = (await client.registry.people.make_code("admin")).code
     await browser("POST", "/api/setup", {"code": code, "password": PASSWORD})
     unused = (await client.registry.people.make_code("admin")).code
