@@ -268,7 +268,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             health=health,
             connections=connections,
             sockets=sockets,
-            tasks=tasks,
             pages=pages,
             system=system,
             mcp=mcp,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from agent_core.models.entries import GatewayKind, Models
-from agent_core.skills.loading.loader import LoadProblem
+from agent_core.skills.loading.exposure import LoadProblem
 from bus.link import Link, open_link
 from bus.rpc import Responder
 from chat.tasks import open_tasks, supervise

@@ -17,8 +17,9 @@ from pydantic_core import to_json
 
 from agent_core.models.entries import KEYS_FILE, read_keys
 from agent_core.skills.home import PRESENT_CALL, HomeCaller, PresentCall
+from agent_core.skills.loading.exposure import LoadedSkill, LoadProblem, expose
 from agent_core.skills.loading.folders import GOES_ON, SkillFolders
-from agent_core.skills.loading.loader import LoadedSkill, LoadProblem, expose, holds_skills
+from agent_core.skills.loading.loader import holds_skills
 from agent_core.skills.running.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.running.triggers import LocalSink
 from agent_core.skills.skill import SkillContext, SkillSink, attach

@@ -16,7 +16,8 @@ from typing import Any, Final, Generic, TypeVar
 import pytest
 
 from agent_core.skills.home import PresentCall
-from agent_core.skills.loading.loader import LoadProblem, expose, instance_of, sentence_problems_of
+from agent_core.skills.loading.exposure import LoadProblem, expose, sentence_problems_of
+from agent_core.skills.loading.loader import instance_of
 from agent_core.skills.results import to_json
 from agent_core.skills.running import triggers
 from agent_core.skills.running.runner import RunnerSettings, SkillRunner

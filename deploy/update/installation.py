@@ -77,7 +77,6 @@ class Installation:
     """
 
     kind: Kind
-    prefix: Path
     root: Path | None = None
     from_file: bool = False
     extras: str = ""
@@ -151,11 +150,11 @@ def find_installation(
     """Return how the running program was installed."""
     root = script_root(prefix)
     if root is not None:
-        return Installation("script", prefix, root)
+        return Installation("script", root)
     if CONTAINER in environment:
-        return Installation("app" if environment[CONTAINER] == "app" else "container", prefix)
+        return Installation("app" if environment[CONTAINER] == "app" else "container")
     if (SCRIPT.parents[2] / "pyproject.toml").exists():
-        return Installation("checkout", prefix)
+        return Installation("checkout")
     kind: Kind = "pip" if importlib.util.find_spec("pip") is not None else "uv pip"
     if (prefix / "pipx_metadata.json").exists():
         kind = "pipx"
@@ -163,7 +162,7 @@ def find_installation(
         kind = "uv"
     # PEP 610: what did not come from an index says where it came from.
     from_file = metadata.distribution(PACKAGE).read_text("direct_url.json") is not None
-    return Installation(kind, prefix, from_file=from_file, extras=_extras(metadata.requires(PACKAGE) or []))
+    return Installation(kind, from_file=from_file, extras=_extras(metadata.requires(PACKAGE) or []))
 
 
 def _extras(requirements: Iterable[str]) -> str:

@@ -13,7 +13,8 @@ from agent_core.files.edited_file import EditedFile
 from agent_core.files.yaml_files import line_of, parse_yaml
 from agent_core.models.entries import ModelEntry, Models, choose, read_entries, read_keys, read_variable
 from agent_core.skills.availability import explained
-from agent_core.skills.loading.loader import LoadedMethod, import_file
+from agent_core.skills.loading.exposure import LoadedMethod
+from agent_core.skills.loading.loader import import_file
 from agent_core.skills.schema import SchemaError, method_schema
 from agent_core.skills.skill import MethodOptions
 from contracts.chat import AGENTS, HOME_ASSISTANT

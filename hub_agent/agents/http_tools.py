@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus, urlencode, urljoin, urlsplit
 
 from pydantic import TypeAdapter
 
-from agent_core.skills.loading.loader import LoadedMethod
+from agent_core.skills.loading.exposure import LoadedMethod
 from agent_core.skills.schema import MethodSchema
 from chat.outbound import PrivateAddress, answered
 from contracts.devices.registration import Method

@@ -12,7 +12,7 @@ from agent_core.models.entries import read_variable
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
-from agent_core.skills.loading.loader import LoadedMethod, expose
+from agent_core.skills.loading.exposure import LoadedMethod, expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.tools.output import bounded, called_text, refused_text, value_text
 from agent_core.tools.skill_calls import Consent, SkillCalls

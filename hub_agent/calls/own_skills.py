@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar, get_origin
 
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.directory import HUB_KEY, RegisteredSkill, SkillDirectory
-from agent_core.skills.loading.loader import LoadedSkill, expose
+from agent_core.skills.loading.exposure import LoadedSkill, expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill, options_of
 from chat.operations import Needs, Operation, Resource

@@ -28,7 +28,7 @@ from contracts.chat import AGENTS, HOME_ASSISTANT
 from contracts.devices.presence import UserEvent
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
 from contracts.phrases import Phrase
-from contracts.wire import Json, rfc3339
+from contracts.wire import Json
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import Asking
 from hub_live import limits
@@ -283,10 +283,6 @@ def described(sample: Sample) -> ShownSample:
 
 def described_gap(gap: Gap) -> ShownGap:
     return ShownGap(since=utc(gap.since), until=None if gap.until is None else utc(gap.until))
-
-
-def moment(at: float) -> str:
-    return rfc3339(utc(at))
 
 
 def _of_home(filter_: str) -> str:

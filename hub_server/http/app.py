@@ -79,7 +79,6 @@ class Services:
     health: Callable[[], Health]
     connections: Connections
     sockets: ChatSockets
-    tasks: asyncio.TaskGroup
     pages: Pages
     system: System | None
     mcp: Mcp

@@ -30,8 +30,9 @@ from agent_core.isolation.messages import (
 )
 from agent_core.skills.availability import unavailable
 from agent_core.skills.home import NO_CALL, PRESENT_CALL, HomeCaller, PresentCall
+from agent_core.skills.loading.exposure import LoadedSkill
 from agent_core.skills.loading.folders import Stamp, stamp_of
-from agent_core.skills.loading.loader import REQUIREMENTS, LoadedSkill, declared_skills
+from agent_core.skills.loading.loader import REQUIREMENTS, declared_skills
 from agent_core.skills.results import to_json
 from agent_core.skills.running.execution import ProgressSink
 from agent_core.skills.running.remote import remote_skill

@@ -1,6 +1,7 @@
 """A house of fake skills: their catalogue, their caller, and the person who is asked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from agent_core.search.catalogue import (
     FoundMethod,
@@ -9,6 +10,8 @@ from agent_core.search.catalogue import (
     Target,
     describe_target,
 )
+from agent_core.skills.loading.folders import SkillFolders
+from agent_core.skills.loading.loader import ContextFactory, LoadedSkills
 from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json
@@ -99,3 +102,10 @@ class House:
         self.asked += 1
         tell("q1")
         return self.yes
+
+
+def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) -> LoadedSkills:
+    """Load every skill of some folders."""
+    folders = SkillFolders(directories, make_context=make_context)
+    folders.load()
+    return folders.found

@@ -13,7 +13,7 @@ import httpx
 from pydantic import SecretStr
 
 from agent_core.models.entries import Model, ModelEntry, Models
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded

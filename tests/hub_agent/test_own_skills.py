@@ -7,7 +7,7 @@ import pytest
 from sqlmodel import col, select
 
 from agent_core.sentences.templates import sentence_problems
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from agent_core.skills.skill import skill_method
 from hub_agent.calls.own_skills import Asking, HubSkill
 from hub_registry.access.token_rows import TokenRequest

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from agent_core.conversation import take_in
 from agent_core.search.directory import RegisteredSkill
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from agent_core.skills.skill import Skill, Unit
 from agent_core.tools.skill_calls import Consent
 from chat.tasks import open_tasks

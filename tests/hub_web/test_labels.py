@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent_core.skills.labels import Labels, as_words
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from agent_core.skills.skill import Skill
 from contracts.devices.registration import Registration
 from hub_agent.chat.agent_skill import AgentSkill

@@ -51,7 +51,8 @@ NOT_SHOWN = (
     *(f"hub_registry/access/{each}.py" for each in ("bearer", "clients", "enrolment", "joining")),
     "hub_home_assistant/outward/",
     # Terminals alone show these: of a spoke, of a start that failed, of a report.
-    *("agent_core/skills/loading/loader.py", "agent_core/skills/schema.py"),
+    *("agent_core/skills/loading/exposure.py", "agent_core/skills/loading/loader.py"),
+    "agent_core/skills/schema.py",
     *("deploy/doctor/spoke_checks.py", "deploy/doctor/support.py", "deploy/backup/writing.py"),
     *("hub_server/service.py", "hub_server/wyoming.py", "hub_registry/bus/"),
 )

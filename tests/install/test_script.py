@@ -282,5 +282,5 @@ def test_each_kind_of_installation_is_recognised(tmp_path: Path, monkeypatch: py
 def test_each_kind_has_one_command_that_updates_it(
     kind: Kind, from_file: bool, wheel: str | None, command: str, tmp_path: Path
 ) -> None:
-    installed = Installation(kind, tmp_path, from_file=from_file, extras="[voice]")
+    installed = Installation(kind, from_file=from_file, extras="[voice]")
     assert installed.command(wheel) == command

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from strawberry_skills import Skill
 from strawberry_skills.testing import CallError, Host, host
 

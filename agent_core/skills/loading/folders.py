@@ -10,16 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from agent_core.skills.loading.exposure import LoadedSkill, LoadProblem, sentence_problems_of
 from agent_core.skills.loading.loader import (
     ContextFactory,
-    LoadedSkill,
     LoadedSkills,
-    LoadProblem,
     holds_skills,
     is_isolated,
     is_skill,
     load_into,
-    sentence_problems_of,
 )
 from contracts.devices.registration import Unavailable
 
@@ -189,13 +187,6 @@ def folders_at(path: Path, *, make_context: ContextFactory) -> SkillFolders:
     if is_skill(path):
         return SkillFolders((), samples=lambda: [path], make_context=make_context)
     return SkillFolders([path], make_context=make_context)
-
-
-def load_skills(directories: Iterable[Path], *, make_context: ContextFactory) -> LoadedSkills:
-    """Load every skill of some folders; one that does not exist is a problem."""
-    folders = SkillFolders(directories, make_context=make_context)
-    folders.load()
-    return folders.found
 
 
 def stamp_of(entry: Path) -> Stamp:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent_core.skills.loading.loader import LoadedMethod, LoadedSkill
+from agent_core.skills.loading.exposure import LoadedMethod, LoadedSkill
 from agent_core.skills.settings import SETTINGS_METHODS
 from contracts.devices.registration import MethodFlags
 

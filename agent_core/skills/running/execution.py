@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from agent_core.schemas.arguments import check_result
 from agent_core.skills.availability import secrets_of, traceback_of, without
-from agent_core.skills.loading.loader import LoadedMethod
+from agent_core.skills.loading.exposure import LoadedMethod
 from agent_core.skills.results import to_json
 from agent_core.skills.running.remote import RemoteMethod
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag

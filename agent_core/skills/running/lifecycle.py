@@ -17,7 +17,7 @@ from agent_core.skills.availability import (
     without,
 )
 from agent_core.skills.home import NO_CALL, PRESENT_CALL
-from agent_core.skills.loading.loader import LoadedSkill
+from agent_core.skills.loading.exposure import LoadedSkill
 from agent_core.skills.skill import Skill, attach_tasks, tasks_of
 from agent_core.skills.skill_loop import OwnedTasks
 from agent_core.skills.tasks import SkillTasks

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_core.schemas.arguments import bind
-from agent_core.skills.loading.loader import LoadedMethod, LoadedSkill
+from agent_core.skills.loading.exposure import LoadedMethod, LoadedSkill
 from agent_core.skills.schema import MethodSchema
 from contracts.devices.registration import Method, Registration
 from contracts.wire import Json

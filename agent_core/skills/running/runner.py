@@ -11,7 +11,7 @@ from typing import Self
 
 from agent_core.schemas.arguments import secret_arguments, without_secrets
 from agent_core.schemas.nearest import suggestion
-from agent_core.skills.loading.loader import LoadedMethod, LoadedSkill, LoadProblem
+from agent_core.skills.loading.exposure import LoadedMethod, LoadedSkill, LoadProblem
 from agent_core.skills.results import MAX_RESULT_BYTES
 from agent_core.skills.running.execution import Execution, ProgressSink
 from agent_core.skills.running.lifecycle import Lifecycle, LifecycleSettings

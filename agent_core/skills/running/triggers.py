@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_core import limits
-from agent_core.skills.loading.loader import LoadedMethod, LoadedSkill
+from agent_core.skills.loading.exposure import LoadedMethod, LoadedSkill
 from agent_core.skills.skill import SkillSink, Trigger, TriggerKind
 from contracts.errors import CallError, ErrorCode
 from contracts.rates import TokenBucket

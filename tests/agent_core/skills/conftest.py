@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_core.skills.loading.folders import load_skills
-from agent_core.skills.loading.loader import LoadedSkill, LoadedSkills, expose
+from agent_core.skills.loading.exposure import LoadedSkill, expose
+from agent_core.skills.loading.loader import LoadedSkills
 from agent_core.skills.skill import Skill, SkillContext, attach
+from tests.agent_core.house import load_skills
 
 
 class RecordingSink:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from agent_core.skills.loading.folders import load_skills
+from tests.agent_core.house import load_skills
 
 SKILL = """
     from agent_core.skills.skill import Skill

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from agent_core.schemas.arguments import check_arguments, without_secrets
 from agent_core.skills.availability import secrets_of
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill, attach, every
 from contracts.errors import CallError, ErrorCode

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent_core import limits
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.running.triggers import LocalSink, next_of
 from agent_core.skills.skill import Skill, SkillContext, attach, every, on_event, on_value, skill_method

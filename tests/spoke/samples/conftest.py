@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import spoke.samples
-from agent_core.skills.loading.folders import load_skills
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
+from tests.agent_core.house import load_skills
 
 SAMPLES = Path(spoke.samples.__file__).parent
 

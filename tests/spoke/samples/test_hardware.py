@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from agent_core.search.directory import RegisteredSkill
-from agent_core.skills.loading.folders import load_skills
-from agent_core.skills.loading.loader import expose
+from agent_core.skills.loading.exposure import expose
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import Skill, SkillContext, attach
 from contracts.devices.registration import Registration
@@ -23,6 +22,7 @@ from spoke.samples import serial_bridge
 from spoke.samples.camera import CameraSkill
 from spoke.samples.gpio import GpioSkill
 from spoke.samples.serial_bridge import SerialSkill
+from tests.agent_core.house import load_skills
 from tests.spoke.samples.conftest import RecordingSink
 
 _PATIENCE_S = 60

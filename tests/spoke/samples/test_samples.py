@@ -12,13 +12,13 @@ import pytest
 
 import spoke
 from agent_core.search.directory import RegisteredSkill
-from agent_core.skills.loading.folders import load_skills
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
 from contracts.devices.registration import Registration
 from contracts.errors import CallError, ErrorCode
 from hub_registry.devices.review import SAMPLES, definition_digest
 from spoke.samples import system
+from tests.agent_core.house import load_skills
 from tests.hub_registry.spokes import eventually
 
 EVERYDAY = {

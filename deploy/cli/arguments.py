@@ -1,0 +1,149 @@
+"""Arguments of the commands that serve; ``service install`` takes them, too."""
+
+import argparse
+import re
+
+from contracts.addresses import BROKER_PORTS, HTTP_PORT, HTTPS_PORT
+from deploy.cli.terminal.parser import Parser, instance_name, port
+from deploy.settings.options import NodeOptions
+
+_FREE = "default %(default)s; 0 for any free one"
+_SAMPLES = "samples to offer, as media,lamp, or none"
+_NODE = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}")
+
+
+def _add_port(parser: Parser, flag: str, *, text: str, default: int | None = None) -> None:
+    parser.add_argument(flag, type=port, metavar="N", default=default, help=text)
+
+
+def add_insecure(parser: Parser) -> None:
+    """Add the option of a hub without TLS."""
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow an unencrypted connection, to a hub that runs with --insecure-lan",
+    )
+
+
+def add_lan(parser: Parser) -> None:
+    """Add the options of other machines."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--lan", action="store_true", help="accept other machines, with TLS; makes the certificates"
+    )
+    choice.add_argument(
+        "--insecure-lan",
+        action="store_true",
+        help="accept other machines without TLS: anyone in the network can read tokens and use them",
+    )
+
+
+def add_trust(parser: Parser) -> None:
+    """Add the options of a broker of others."""
+    parser.add_argument(
+        "--trust-broker",
+        action="store_true",
+        help="use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml; "
+        "all topics are below strawberry/, and all users of that broker can read them",
+    )
+
+
+def add_listeners(parser: Parser) -> None:
+    """Add the listeners of a broker."""
+    _add_port(parser, "--mqtts-port", default=BROKER_PORTS["mqtts"], text=f"with --lan; {_FREE}")
+    _add_port(parser, "--ws-port", text="also accept MQTT over WebSocket on this port; 0 for any free one")
+
+
+def add_node(parser: Parser) -> None:
+    """Add what a NATS server needs more than another broker."""
+    parser.add_argument(
+        "--kind", choices=("embedded", "nats"), default="embedded", help="default %(default)s"
+    )
+    _add_port(parser, "--nats-port", default=NodeOptions.nats, text=f"of NATS, for hubs; {_FREE}")
+    _add_port(parser, "--cluster-port", default=NodeOptions.cluster, text="of NATS, for the other nodes")
+    parser.add_argument(
+        "--cluster",
+        type=_nodes,
+        default=(),
+        metavar="HOST:PORT,…",
+        help="the other nodes of a NATS cluster, each with its cluster port (default 6222)",
+    )
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    nodes = tuple(each if ":" in each else f"{each}:{NodeOptions.cluster}" for each in text.split(","))
+    if not all(_NODE.fullmatch(each) for each in nodes):
+        raise argparse.ArgumentTypeError("is not a list such as two.lan:6222,three.lan:6222")
+    return nodes
+
+
+def add_up_arguments(parser: Parser) -> None:
+    """Add the arguments of 'strawberry up'."""
+    parser.add_argument(
+        "--broker",
+        metavar="WHICH",
+        help="embedded (default), mosquitto (run an installed one), or the address of a running broker, for "
+        "example mqtt://127.0.0.1:1883",
+    )
+    add_trust(parser)
+    _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)
+    _add_port(
+        parser,
+        "--mqtt-port",
+        text="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
+        "program uses it; 0 for any free one",
+    )
+    add_lan(parser)
+    _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
+    add_listeners(parser)
+    parser.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
+    parser.add_argument("--samples", metavar="NAMES", help=f"{_SAMPLES}; default: all")
+
+
+def add_hub_arguments(parser: Parser) -> None:
+    """Add the arguments of 'strawberry hub'."""
+    parser.add_argument(
+        "--broker",
+        metavar="URL",
+        help="default: url of [broker] in strawberry.toml, else the broker of this home",
+    )
+    parser.add_argument(
+        "--replica",
+        metavar="NAME",
+        type=instance_name,
+        help="be one of several hubs of this home, under a name of its own; needs [database] url",
+    )
+    add_trust(parser)
+    _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)
+    add_lan(parser)
+    _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
+
+
+def add_spoke_arguments(parser: Parser) -> None:
+    """Add the arguments of 'strawberry spoke run'."""
+    parser.add_argument(
+        "--hub", metavar="URL", help="for example https://hub.local:8443; default: the hub it has joined"
+    )
+    parser.add_argument(
+        "--hub-key", metavar="F", help="fingerprint of the hub's key, printed by 'devices add'"
+    )
+    add_insecure(parser)
+    parser.add_argument(
+        "--skills",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="folder of skills; may be repeated; default: skills/ in the data directory",
+    )
+    parser.add_argument(
+        "--samples",
+        metavar="NAMES",
+        nargs="?",
+        const=True,
+        default=False,
+        help=f"also offer the sample skills; NAMES: {_SAMPLES}",
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="file with the enrolment token, - for standard input"
+    )
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
