@@ -70,6 +70,7 @@ class Bus:
     Attributes:
         admit: Lets one in.
         web: Where it listens for WebSockets.
+        fill: How full the stores of a NATS are.
     """
 
     kind: str
@@ -77,6 +78,7 @@ class Bus:
     hub: KeyPair
     admit: Admit = field(repr=False)
     web: str
+    fill: dict[str, float] = field(default_factory=dict)
 
     @property
     def qos(self) -> int:
@@ -178,7 +180,7 @@ async def _nats(directory: Path, hub: KeyPair) -> AsyncIterator[Bus]:
     opening = open_nats_server(directory, NatsKeys(hub).for_nodes(), node)
     async with opening as server, open_logins(server.hub_url, hub) as logins:
         web = f"ws://127.0.0.1:{server.node.websocket}"
-        yield Bus("nats", server.url, hub, logins.allow, web)
+        yield Bus("nats", server.url, hub, logins.allow, web, logins.fill)
 
 
 def open_logins(url: str, hub: KeyPair) -> AbstractAsyncContextManager[NatsLogins]:

@@ -65,6 +65,7 @@ class NatsLogins:
 
     Attributes:
         servers: The connection in the system account.
+        fill: How full what the nodes store is; see `keep_bounded`.
     """
 
     answer_s: Final = limits.NATS_LOGIN_S
@@ -73,6 +74,7 @@ class NatsLogins:
         self._access = access
         self._told: dict[tuple[PrincipalKind, str], str] = {}
         self.servers: Client | None = None
+        self.fill: dict[str, float] = {}
 
     def is_revoked(self, claims: Claims) -> bool:
         """Return whether a token counts no longer, or its principal has another one."""
@@ -259,7 +261,7 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
             ready.set()
             backoff.reset()
             async with asyncio.TaskGroup() as tasks:
-                bounding = tasks.create_task(keep_bounded(asked), name="NATS streams")
+                bounding = tasks.create_task(keep_bounded(asked, logins.fill), name="NATS streams")
                 await _lost(logins.servers, asked)
                 bounding.cancel()
         raise Disconnected("no NATS server can be reached")

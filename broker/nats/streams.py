@@ -24,9 +24,15 @@ BOUNDS: Final[dict[str, dict[str, Any]]] = {
     "$MQTT_sess": {"max_bytes": limits.NATS_SESSION_BYTES, "discard": "old"},
 }
 
+_STORES: Final = {"$MQTT_rmsgs": "retained", "$MQTT_msgs": "undelivered", "$MQTT_sess": "sessions"}
 
-async def keep_bounded(client: Client) -> None:
-    """Bound the streams that NATS makes at the first login, and warn of one that fills, until cancelled."""
+
+async def keep_bounded(client: Client, fill: dict[str, float]) -> None:
+    """Bound the streams that NATS makes at the first login, and warn of one that fills, until cancelled.
+
+    Args:
+        fill: Gets by ``retained``, ``undelivered`` and ``sessions`` which share of its bytes a stream holds.
+    """
     streams = client.jsm(prefix=API, timeout=limits.NATS_ANSWER_S)
     task = asyncio.current_task()
     # While it flushes, the client catches a cancellation and goes on.
@@ -39,6 +45,7 @@ async def keep_bounded(client: Client) -> None:
                     await streams.update_stream(bounded)
                     _log.debug("%s of NATS is bounded now", name)
                 stored, most = found.state.bytes, bounds["max_bytes"]
+                fill[_STORES[name]] = stored / most
                 if stored > limits.NATS_FULL_SHARE * most:
                     _log.warning("%s of NATS holds %d MiB of at most %d", name, stored >> 20, most >> 20)
         except (NatsError, ValueError) as error:

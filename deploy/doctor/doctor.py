@@ -257,6 +257,7 @@ def _certificates(home: Home) -> Iterator[Check]:
 
 def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
     # Here: a machine that only joins a hub goes without what they import.
+    from broker import limits as broker_limits
     from contracts.answers.devices import BusClient, DeviceAnswer
     from contracts.answers.people import TokenSummary
     from contracts.answers.system import McpServers
@@ -276,6 +277,13 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
         return
     yield Check("hub", ok=True, detail=Phrase("version {version}", version=state.version))
     yield _link("broker", state.broker, hint="Is it running? 'strawberry broker check' tells what is wrong.")
+    for name, share in (state.broker.fill or {}).items():
+        if share > broker_limits.NATS_FULL_SHARE:
+            detail = Phrase(
+                "what NATS stores ({name}) is {percent} % full", name=name, percent=int(100 * share)
+            )
+            hint = "Remove devices that retain too much, then run 'strawberry purge'."
+            yield Check("broker", ok=False, detail=detail, hint=hint)
     if state.home_broker is None:
         yield Check("home broker", ok=True, detail="none: [home_broker] in strawberry.toml names one")
     else:

@@ -1,7 +1,7 @@
 """The hub's connection to the bus: link, registry service and caller."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from bus.rpc import Caller, CallRequest
 from chat.tasks import open_tasks, supervise
 from contracts.answers.system import ClusterMember, LinkHealth
 from contracts.claims import PrincipalKind
+from contracts.wire import OrAbsent
 from hub_agent.bus.bus_login import link_settings
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.settings import BusKind, BusSettings, HubSettings
@@ -38,9 +39,14 @@ ListNodes = Callable[[], Awaitable[list[ClusterMember]]]
 
 
 class BusHealth(LinkHealth):
-    """The link to the broker, and of which kind that is."""
+    """The link to the broker, and of which kind that is.
+
+    Attributes:
+        fill: Which share of their bytes the stores of a NATS hold, from 0 to 1.
+    """
 
     kind: BusKind
+    fill: OrAbsent[Mapping[str, float]] = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Bus:
         caller: Calls the skills of devices.
         service: The registry on the bus.
         nodes: Lists those of a NATS; None for another kind.
+        fill: How full what a NATS stores is; empty for another kind.
     """
 
     settings: BusSettings
@@ -60,9 +67,11 @@ class Bus:
     caller: Caller
     service: RegistryService
     nodes: ListNodes | None
+    fill: Mapping[str, float]
 
     def health(self) -> BusHealth:
-        return BusHealth(kind=self.settings.kind, **vars(link_health(self.link)))
+        link = vars(link_health(self.link))
+        return BusHealth(kind=self.settings.kind, fill=self.fill or None, **link)
 
 
 @asynccontextmanager
@@ -95,10 +104,11 @@ async def open_bus(
     async with AsyncExitStack() as stack:
         logins: BrokerLogins | None = None
         nodes: ListNodes | None = None
+        fill: Mapping[str, float] = {}
         if settings.bus.kind == "nats":
             # Before the hub logs in: it lets itself in.
             logins = nats = await stack.enter_async_context(open_nats_logins(settings.bus, registry))
-            nodes = nats.nodes
+            nodes, fill = nats.nodes, nats.fill
         link = await stack.enter_async_context(
             open_link(link_settings(settings, registry), will=presence.will, wait_s=CONNECT_S)
         )
@@ -117,7 +127,7 @@ async def open_bus(
         tasks = await stack.enter_async_context(open_tasks())
         tasks.create_task(service.run(), name="registry")
         supervise(tasks, trail.run, name="audit")
-        yield Bus(settings.bus, link, seal, caller, service, nodes)
+        yield Bus(settings.bus, link, seal, caller, service, nodes, fill)
 
 
 async def _open_logins(stack: AsyncExitStack, kind: BusKind, link: Link) -> BrokerLogins | None:

@@ -120,6 +120,8 @@ class MetricsRoute:
         yield many("Gauge", "replicas", "Replicas of the hub that run", "", found.replicas)
         text = "Time since a replica wrote to the database that it is there"
         yield many("Gauge", "replica_lag_seconds", text, "replica", found.lags)
+        text = "Which share of its bytes a store of NATS holds"
+        yield many("Gauge", "broker_store_ratio", text, "store", self.bus.fill.items())
         losses = {name: link.losses for name, link in links.items()}
         yield many("Counter", "broker_losses", "Connections to a broker that ended", "link", losses.items())
         connected = {name: float(link.connected) for name, link in links.items()}

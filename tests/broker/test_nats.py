@@ -50,6 +50,7 @@ async def test_what_a_device_retains_without_end_keeps_no_other_from_going_on(
         for number in range(200):
             await greedy.publish(f"devices/pc/state/S/{number}", bytes(64 * 1024), qos=0, retain=True)
         await eventually(lambda: "$MQTT_rmsgs of NATS holds" in caplog.text)
+        assert bus.fill["sessions"] < 0.8 < bus.fill["retained"] <= 1
         # What was retained is replaced.
         await other.publish("devices/tv/status", b"after", retain=True, confirmed=True)
         async with open_link(await bus.link_settings(Principal("hub", "main")), wait_s=10) as hub:
@@ -73,7 +74,7 @@ async def test_the_streams_are_watched_no_longer_when_the_hub_ends_while_the_cli
             raise nats.errors.TimeoutError
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(streams.keep_bounded(Flushing()))  # type: ignore[arg-type]
+        watching = tasks.create_task(streams.keep_bounded(Flushing(), {}))  # type: ignore[arg-type]
         await begun.wait()
         watching.cancel()
 
@@ -125,7 +126,7 @@ async def test_the_streams_are_looked_at_again_after_an_error_that_nobody_foresa
             raise OSError("the line is cut")
 
     async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(streams.keep_bounded(Failing()))  # type: ignore[arg-type]
+        watching = tasks.create_task(streams.keep_bounded(Failing(), {}))  # type: ignore[arg-type]
         await eventually(lambda: tried == 2)
         watching.cancel()
     assert "OSError: the line is cut" in caplog.text

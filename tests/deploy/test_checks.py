@@ -17,12 +17,13 @@ from pydantic import TypeAdapter
 from contracts.answers.devices import DeviceAnswer, RegistryProblem
 from contracts.answers.skills import FailingBody
 from contracts.devices.registration import Unavailable
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, Forbidden
 from deploy.directory import Home
 from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
 from deploy.doctor.doctor import _ending, _hub
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
-from hub_server.system.host import LinkUp, PublicHealth
+from hub_agent.bus.connection import BusHealth
+from hub_server.system.host import Health, LinkUp, PublicHealth
 from spoke.membership.joining import join
 from spoke.presence.clock import HubClock
 from spoke.settings import SpokeSettings
@@ -99,6 +100,28 @@ def test_a_hub_that_does_not_know_the_token_says_whether_it_is_up() -> None:
     assert check.ok
     assert "valid token" in check.detail
     assert "strawberry tokens add" in check.hint
+
+
+def test_a_nats_that_is_nearly_full_is_named() -> None:
+    broker = BusHealth(connected=True, mqtt="3.1.1", kind="nats", fill={"retained": 0.85, "sessions": 0.79})
+    known = Health(
+        status="ok",
+        version="1",
+        instance="a",
+        broker=broker,
+        home_broker=None,
+        home_assistant=None,
+        without_values=0,
+        model=None,
+    )
+
+    def ask(path: str, kind: type[T] | TypeAdapter[T]) -> T:
+        if path != "/api/health":
+            raise Forbidden("no")
+        return cast("T", TypeAdapter(Health).validate_json(known.model_dump_json()))
+
+    found = [check for check in _hub(ask, to_join=False) if not check.ok]
+    assert [check.detail for check in found] == ["what NATS stores (retained) is 85 % full"]
 
 
 def test_what_ends_within_a_month_is_named() -> None:

@@ -130,7 +130,7 @@ def promtool(*words: str | Path) -> str:
     return done.stdout
 
 
-def test_the_alerts_warn_when_nobody_leads_and_a_replica_is_gone(tmp_path: Path) -> None:
+def test_the_alerts_warn_when_nobody_leads_a_replica_is_gone_and_nats_is_nearly_full(tmp_path: Path) -> None:
     promtool("check", "rules", ALERTS)
     of = '{job="strawberry", instance="%s"}'
     # Two hubs for ten minutes; then the leader is gone, and the other one leads from the twelfth minute on.
@@ -140,11 +140,13 @@ def test_the_alerts_warn_when_nobody_leads_and_a_replica_is_gone(tmp_path: Path)
         f"strawberry_lead{of % 'a'}": "1x10 stale",
         f"strawberry_lead{of % 'b'}": "0x12 1x18",
         f"strawberry_replicas{of % 'b'}": "2x10 1x20",
+        'strawberry_broker_store_ratio{job="strawberry", instance="b", store="retained"}': "0.7x10 0.9x20",
     }
     expected = {
         "HubDown": ("12m", {"job": "strawberry", "instance": "a"}),
         "NobodyLeads": ("12m", {"job": "strawberry"}),
         "ReplicaGone": ("20m", {"job": "strawberry"}),
+        "BrokerFills": ("20m", {"job": "strawberry", "store": "retained"}),
     }
     # The next one leads.
     quiet: list[dict[str, Any]] = [
