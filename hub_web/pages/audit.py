@@ -142,6 +142,9 @@ def what_happened(entry: AuditEntry, names: Names) -> str:
     if entry.skill == PEOPLE:
         act, _, about = entry.method.partition(" ")
         who, _, more = about.partition(" ")
+        # Ids have no spaces, names of tokens do; what a new one may do follows in parentheses.
+        if act in ("make_token", "revoke_token"):
+            who = about.rpartition(" (")[0] if act == "make_token" else about
         template = _acts().get(entry.method) or _acts().get(act)
         name = names.people.get(who) or names.devices.get(who) or who
         return template.format(name=name, more=more) if template else entry.method

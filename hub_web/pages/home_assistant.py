@@ -12,6 +12,7 @@ from hub_server.system.operations import show_system
 from hub_web.parts.calls.forms import switch
 from hub_web.parts.home_assistant import HomeAssistantForm
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
+from hub_web.parts.names import load_names
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -37,6 +38,7 @@ class _HomeAssistant:
                 note(text("The assistant then uses the lights, heaters and sensors that you have there."))
                 HomeAssistantForm(self._reload)
         self._place = stack().classes("sb-parts").props("aria-live=polite")
+        self._names = await load_names()
         self._show(await view.api(look))
 
     async def _reload(self) -> None:
@@ -64,7 +66,7 @@ class _HomeAssistant:
                 with card(device.name, icon="memory"):
                     self._part(device, text("The whole device"))
                     for skill in device.skills:
-                        self._skill(skill)
+                        self._skill(skill, self._names.label(device.path, skill.name)(skill.name))
 
     def _connection(self, found: OutwardState) -> None:
         broker = found.broker
@@ -88,13 +90,13 @@ class _HomeAssistant:
                 }
             )
 
-    def _skill(self, skill: ExposedSkill) -> None:
+    def _skill(self, skill: ExposedSkill, name: str) -> None:
         entities = skill.entities
-        self._part(skill, skill.name)
+        self._part(skill, name)
         if not entities:
             return
         shown = sum(each.shown for each in entities)
-        label = text("{name}: {shown} of {n} parts", name=skill.name, shown=shown, n=len(entities))
+        label = text("{name}: {shown} of {n} parts", name=name, shown=shown, n=len(entities))
         with ui.expansion(label, value=skill.path in self._opened) as parts:
             for entity in entities:
                 self._part(entity, entity.name)

@@ -23,7 +23,6 @@ from hub_web.view import view
 _LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
 _ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
 _DAY_S: Final = 24 * 60 * 60
-_SCOPES: Final = ("chat", "call", "confirm", "say_yes", "admin", "metrics")
 
 
 @page("/people", title="People", icon="group", menu=110, width="wide")
@@ -95,12 +94,13 @@ def _role(role: str) -> str:
 
 async def _tokens() -> None:
     """Show the tokens of who is logged in."""
+    scopes = _scopes()
 
     async def show() -> None:
         table.show(
             [
                 partial(_token_name, each),
-                ", ".join(each.scope.split()),
+                ", ".join(scopes.get(name, name) for name in each.scope.split()),
                 view.ago(each.issued_at),
                 view.at(each.expires_at),
                 None if each.current else partial(revoke_button, each.jti, _named(each)),
@@ -122,9 +122,21 @@ async def _tokens() -> None:
         with tools:
             view.button(text("New token"), partial(_new_token, show), icon="add")
         note(text("Programs use the API with a token; each browser that is logged in has one, too."))
-        columns = [text("Name"), text("Scopes"), text("Issued"), text("Expires"), ""]
+        columns = [text("Name"), text("Rights"), text("Issued"), text("Expires"), ""]
         table = Table(columns, label=text("Tokens and sessions"))
     await show()
+
+
+def _scopes() -> dict[str, str]:
+    return {
+        "chat": text("talk to the assistant"),
+        "call": text("call skills"),
+        "confirm": text("confirm calls"),
+        "say_yes": text("confirm with a “yes” in a conversation"),
+        "register": text("add devices"),
+        "admin": text("all that admins may"),
+        "metrics": text("read metrics"),
+    }
 
 
 def _named(token: TokenSummary) -> str:
@@ -141,7 +153,9 @@ def _token_name(token: TokenSummary) -> None:
 
 
 async def _new_token(show: Show) -> None:
-    allowed = _SCOPES if view.is_admin else _SCOPES[:4]
+    own = ("chat", "call", "confirm", "say_yes")
+    admins = ("admin", "metrics") if view.is_admin else ()
+    allowed = {name: _scopes()[name] for name in (*own, *admins)}
 
     async def add() -> None:
         made = await view.api(add_token, name.value.strip(), scopes.value, days.value * _DAY_S)
@@ -150,7 +164,7 @@ async def _new_token(show: Show) -> None:
 
     with view.form(text("New token"), add, yes=text("Make it")):
         name = text_field(text("Name"), hint=text("Of the program that gets it"))
-        scopes = choice(text("Scopes"), list(allowed), ["chat"], several=True)
+        scopes = choice(text("Rights"), allowed, ["chat"], several=True)
         days = choice(text("Good for"), {each: text("{n} days", n=each) for each in (7, 30, 365)}, 30)
 
 

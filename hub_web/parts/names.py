@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent_core.skills.labels import Labels
+from contracts.answers.live import ShownThing
 from contracts.answers.people import UserAnswer
+from hub_live.watchers.words.sentence import state_name
 from hub_registry.http.devices import list_devices
 from hub_registry.http.skills import list_labels
 from hub_registry.http.users import list_users
@@ -26,6 +28,14 @@ class Names:
         """Return what a skill and its members are called in the language of the page."""
         return Labels(self.declared.get((device, skill), {}), LANGUAGE.get())
 
+    def value(self, thing: ShownThing) -> str:
+        """Return the name of something that has a value: ``Tank level (Garden Pi)``."""
+        if thing.kind != "state":
+            return thing.name
+        _, device, skill, name = thing.id.split(".", 3)
+        called = state_name(self.declared.get((device, skill), {}), LANGUAGE.get(), skill, name)
+        return f"{called} ({self.devices.get(device, device)})"
+
 
 async def load_names() -> Names:
     """Return the names of all devices and skills that a person sees, and for admins of all people."""
@@ -39,3 +49,12 @@ async def load_names() -> Names:
         {each.id: each.name for each in devices},
         {(each.device, each.skill): each.labels for each in labels},
     )
+
+
+def now_words(thing: ShownThing) -> str:
+    """Return the present value of something, to follow its name; empty where it is not known."""
+    state = thing.state
+    if state is None:
+        return ""
+    short = f"{state:.6g}" if isinstance(state, float) else str(state)[:24]
+    return f" · {short} {thing.unit or ''}".rstrip()

@@ -132,6 +132,9 @@ def test_a_token_is_made_shown_once_and_revoked(page_of: Visit, picture: Picture
     page.get_by_role("button", name="Revoke weather station").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(page.get_by_role("row", name=re.compile("weather station"))).to_have_count(0)
+    page = page_of().open("/audit")
+    for done in ("Make the token weather station", "Revoke the token weather station"):
+        expect(page.get_by_text(done, exact=True).first).to_be_visible()
     picture_each_way(page_of, picture, "/people", "people", "Admin")
 
 

@@ -92,8 +92,8 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     page.get_by_text("As code").click()
     page.get_by_label("Other topics").fill(f"disk = {TOPIC}")
     page.get_by_label("Calls").click()
-    page.keyboard.type("NasSkill.stop")
-    page.get_by_role("option", name="nas.NasSkill.stop").click()
+    page.keyboard.type("Nas: Stop")
+    page.get_by_role("option", name="Nas: Stop (nas)").click()
     page.keyboard.press("Escape")
     page.get_by_label("Node").fill("camera")
     picture(page, "watcher-new")
@@ -108,8 +108,16 @@ def test_a_watcher_is_made_in_words_tried_on_what_was_recorded_and_approved(
     expect(page.get_by_text('nas.NasSkill.stop(node="camera")')).to_be_visible()
     expect(page.get_by_label("Predicate")).to_be_hidden()
     picture(page, "watcher-draft")
-    body = {"topics": [TOPIC], "path": "week.jsonl", "format": "jsonl"}
-    client.request("POST", "/api/captures", body)
+    recorder = page_of().open("/captures")
+    recorder.get_by_role("button", name="Start a capture").or_(
+        recorder.get_by_role("button", name="New capture")
+    ).first.click()
+    recorder.get_by_label("Values of your home").click()
+    recorder.get_by_role("option", name="Nas disk (nas)").click()
+    recorder.keyboard.press("Escape")
+    recorder.get_by_label("File", exact=True).fill("week.jsonl")
+    recorder.get_by_role("button", name="Start", exact=True).click()
+    expect(recorder.locator(".sb-card", has_text="week")).to_contain_text("Nas disk (nas)")
     for percent in (60, 72, 88, 97, 91, 64, 55, 96, 80, 70):
         fill(percent)
     capture = "/api/captures/week"
@@ -286,6 +294,36 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
     [made] = client.request("GET", "/api/watchers")
     assert (made["predicate"], made["model_calls"]) == ("disk > 95", 0)
     client.request("DELETE", f"/api/watchers/{made['name']}")
+
+
+def test_a_value_that_only_a_text_names_stays_when_its_watcher_is_changed(
+    page_of: Visit, nas: Spoke, lamp_device: str, client: HubClient
+) -> None:
+    lamp = f"devices/{client.request('GET', f'/api/devices/{lamp_device}')['id']}/state/LampSkill/power"
+    client.request(
+        "POST",
+        "/api/watchers",
+        {
+            "name": "full",
+            "topics": {"power": lamp, "disk": TOPIC},
+            "predicate": 'power == "on"',
+            "then": [{"notify": "Disk at {disk} %"}],
+        },
+    )
+    page = page_of().open("/watchers/full/edit")
+    page.get_by_label("Text").fill("Now at {disk} %")
+    # Another disk, which gets a name of its own.
+    page.get_by_role("button", name="Add a condition").click()
+    page.get_by_label("Value").nth(1).click()
+    page.get_by_role("option", name=f"Computer disk ({lamp_device})").click()
+    page.get_by_label("Limit").nth(1).fill("95")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("p.sb-lead")).to_contain_text("tell me “Now at {disk} %”")
+    changed = client.request("GET", "/api/watchers/full")
+    named = {name: each["topic"] for name, each in changed["topics"].items()}
+    assert changed["predicate"] == 'power == "on" and disk_2 > 95'
+    assert (named["disk"], named["power"]) == (TOPIC, lamp)
+    client.request("DELETE", "/api/watchers/full")
 
 
 def test_memory_is_changed_and_taken_back_and_an_agent_written(

@@ -40,6 +40,7 @@ from hub_web.parts.layout import (
     dot,
     empty,
     facts,
+    folded,
     grid,
     heading,
     icon_button,
@@ -340,10 +341,11 @@ def method_row(skill: SkillBody, method: MethodBody) -> None:
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
             Words("p", labels_of(skill)(method.name), "sb-strong")
-            Words("p", method.signature, "sb-mono sb-small sb-text")
             Words("p", method.summary, "sb-muted")
             with row():
                 flags(method.flags)
+            with folded(text("As code")):
+                Words("p", method.signature, "sb-mono sb-small sb-text")
         if view.may_change or "read_only" in method.flags:
             view.button(
                 text("Run"),

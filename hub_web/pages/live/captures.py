@@ -1,17 +1,22 @@
 """Captures: what is recorded, how much of it there is, its plot and its files."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 
 from nicegui import ui
 
-from contracts.answers.live import RecordingState
+from contracts.answers.live import LinkName, RecordingState
 from contracts.errors import InvalidMessage
 from hub_live.captures import CaptureInfo, CaptureSpec, TopicChoice, operations
 from hub_live.captures.files.downloads import CapturedFile
 from hub_live.captures.files.formats import FORMATS
 from hub_live.events.kinds import CaptureData
+from hub_live.world.operations import Wanted, look
+from hub_live.world.world import ENTITY
 from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
+from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.forms import choice, number_field, switch, text_field
 from hub_web.parts.files import download_link, size
 from hub_web.parts.layout import (
@@ -23,6 +28,7 @@ from hub_web.parts.layout import (
     cut,
     empty,
     facts,
+    folded,
     grid,
     heading,
     note,
@@ -31,10 +37,14 @@ from hub_web.parts.layout import (
     row,
     table,
 )
+from hub_web.parts.names import load_names
 from hub_web.parts.plots import plot
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
+
+Place = tuple[LinkName, str]
+"""A link and a topic on it."""
 
 
 @page("/captures", title="Captures", icon="fiber_smart_record", menu=50, writer=True)
@@ -44,6 +54,12 @@ async def captures() -> None:
     @one_at_a_time
     async def show() -> None:
         found = await view.api(operations.list_captures)
+        names = await load_names()
+        world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
+        values.clear()
+        for thing in world.things:
+            if thing.topic:
+                values.setdefault((thing.link or "bus", thing.topic), names.value(thing))
         with refilled(place):
             if not found:
                 with empty(
@@ -55,11 +71,12 @@ async def captures() -> None:
                 return
             with grid(least=360):
                 for each in found:
-                    _card(each, show)
+                    _card(each, values, show)
 
-    new = partial(_ask, show)
+    values: dict[Place, str] = {}
+    new = partial(_ask, values, show)
     with row():
-        note(text("Topics recorded into files, until you stop them."))
+        note(text("Values recorded into files, until you stop them."))
         ui.element("div").classes("sb-grow")
         view.button(text("New capture"), new, icon="add", kind="primary")
     place = ui.element("div")
@@ -68,28 +85,35 @@ async def captures() -> None:
     await show()
 
 
-def _card(capture: CaptureInfo, show: Show) -> None:
+def _card(capture: CaptureInfo, values: Mapping[Place, str], show: Show) -> None:
     states: dict[RecordingState, tuple[str, Tone]] = {
         "active": (text("recording"), "good"),
         "stopped": (text("stopped"), "plain"),
         "full": (text("no room"), "warn"),
         "failed": (text("cannot record"), "bad"),
     }
-    with card(capture.id, icon="fiber_smart_record") as tools:
+    name = capture.id if capture.owner else text("Watchers")
+    with card(name, icon="fiber_smart_record") as tools:
         with tools:
             badge(*states[capture.state])
         if capture.problem:
             problem(capture.problem)
         facts(
             {
-                text("Topics"): ", ".join(each.topic for each in capture.topics),
+                text("Values"): ", ".join(_value(each, values) for each in capture.topics),
                 text("Messages"): text.number(capture.messages),
                 text("Size"): f"{size(capture.bytes)}, " + text.count(capture.files, "{n} file", "{n} files"),
                 text("Gaps"): text.number(capture.gaps) if capture.gaps else "",
-                text("Format"): capture.format + (" (zstd)" if capture.zstd else ""),
                 text("Since"): view.ago(capture.created_at),
             }
         )
+        with folded(text("As code")):
+            facts(
+                {
+                    text("Topics"): ", ".join(each.topic for each in capture.topics),
+                    text("Format"): capture.format + (" (zstd)" if capture.zstd else ""),
+                }
+            )
         if not capture.owner:
             note(text("What watchers see, kept for their back-tests."), classes="sb-small")
         with actions():
@@ -98,6 +122,12 @@ def _card(capture: CaptureInfo, show: Show) -> None:
             if FORMATS[capture.format].is_series and capture.files:
                 view.button(text("Plot"), partial(_plot, capture.id), icon="show_chart")
             view.button(text("Files"), partial(_files, capture.id), icon="folder_open")
+
+
+def _value(chosen: TopicChoice, values: Mapping[Place, str]) -> str:
+    if found := values.get((chosen.link, chosen.topic)):
+        return found
+    return text("several values") if {"+", "#"} & set(chosen.topic.split("/")) else chosen.topic
 
 
 async def _stop(capture: str, show: Show) -> None:
@@ -142,15 +172,16 @@ def _file(path: str, file: CapturedFile) -> tuple[Cell, ...]:
     )
 
 
-async def _ask(show: Show) -> None:
+async def _ask(values: Mapping[Place, str], show: Show) -> None:
 
     async def start() -> None:
-        named = [line.strip() for line in (topics.value or "").splitlines() if line.strip()]
+        lines = (line.strip() for line in (topics.value or "").splitlines())
+        named = [*chosen.value, *((link.value, line) for line in lines if line)]
         if not named or not path.value:
-            raise InvalidMessage(text("It needs topics and a file."))
+            raise InvalidMessage(text("It needs values and a file."))
         # The operation checks it, and explains what is wrong.
         spec = CaptureSpec.model_construct(
-            topics=tuple(TopicChoice.model_construct(topic=each, link=link.value) for each in named),
+            topics=tuple(TopicChoice.model_construct(topic=topic, link=of) for of, topic in named),
             path=path.value,
             format=kind.value,
             zstd=zstd.value,
@@ -160,12 +191,14 @@ async def _ask(show: Show) -> None:
         await show()
 
     with view.form(text("New capture"), start, yes=text("Start")):
-        topics = text_field(text("Topics"), hint=text("One in each line; + and # are wildcards"), lines=True)
-        link = choice(
-            text("Broker"), {"bus": text("Strawberry's bus"), "home": text("the home broker")}, "bus"
-        )
-        path = text_field(text("File"), hint=text("In the folder for captures, as nas/disk.jsonl"))
-        with row(wrap=False):
+        chosen = choice(text("Values of your home"), values, [], several=True)
+        name = f"{datetime.now(view.zone):%Y-%m-%d}.jsonl"
+        path = text_field(text("File"), name, hint=text("In the folder for captures"))
+        keep = number_field(text("Keep days"), least=1)
+        with folded(text("As code")):
+            hint = text("One in each line; + and # are wildcards")
+            topics = text_field(text("Other topics"), hint=hint, lines=True)
+            brokers = {"bus": text("Strawberry's bus"), "home": text("the home broker")}
+            link = choice(text("Broker of these topics"), brokers, "bus")
             kind = choice(text("Format"), list(FORMATS), "jsonl")
-            keep = number_field(text("Keep days"), least=1)
-        zstd = switch(text("Compress"))
+            zstd = switch(text("Compress"))

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from nicegui import ui
 
 from contracts.answers.live import LinkName
-from contracts.answers.skills import MethodBody
+from contracts.answers.skills import MethodBody, SkillBody
 from contracts.answers.watchers import Allowed, WatchedTopic, WatcherSummary
 from contracts.wire import Json
 from hub_live import limits
@@ -21,8 +21,10 @@ from hub_web.api import part
 from hub_web.limits import MANY_TOPICS
 from hub_web.pages.live.watcher_words import SentenceForm
 from hub_web.pages.live.watchers import rule_of
+from hub_web.parts.calls.calls import labels_of, method_words
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import Words, actions, card, folded, note, refilled, row, stack
+from hub_web.parts.names import load_names, now_words
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
@@ -71,7 +73,7 @@ class _Form:
     def __init__(self, watcher: WatcherSummary | None = None) -> None:
         self._watcher = watcher
         self._allowed = {call.path: call.arguments for call in watcher.allow} if watcher else {}
-        self._methods: dict[str, MethodBody] = {}
+        self._methods: dict[str, tuple[SkillBody, MethodBody]] = {}
         self._things: dict[str, Thing] = {}
         self._calls: dict[str, tuple[SchemaForm | None, dict[str, Json]]] = {}
 
@@ -80,9 +82,10 @@ class _Form:
         present = self._watcher
         world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
         found = await view.api(list_methods)
+        names = await load_names()
         self._things = {f"{each.kind} {each.id}": each for each in world.things if each.topic}
         self._methods = {
-            method.path: method
+            method.path: (skill, method)
             for skill in found.skills
             for method in skill.methods
             if "read_only" not in method.flags
@@ -96,8 +99,8 @@ class _Form:
             )
             self._name = text_field(text("Name"), present.title if present else "")
         with card(text("What it sees"), icon="sensors"):
-            names = {key: self._thing(each) for key, each in self._things.items()}
-            self._seen = choice(text("Values of your home"), names, [], several=True)
+            values = {key: f"{names.value(each)}{now_words(each)}" for key, each in self._things.items()}
+            self._seen = choice(text("Values of your home"), values, [], several=True)
             sources = present.topics if present else {}
             with folded(text("As code")):
                 self._topics = text_field(
@@ -113,7 +116,7 @@ class _Form:
             note(
                 text("It notifies you. It may also call what you choose here, with exactly these arguments.")
             )
-            paths = {path: path.removeprefix("devices.") for path in (*self._methods, *self._allowed)}
+            paths = {path: self._doing(path) for path in (*self._methods, *self._allowed)}
             self._paths = choice(text("Calls"), paths, list(self._allowed), several=True)
             self._paths.on_value_change(self._show_calls)
             self._forms = stack()
@@ -152,33 +155,33 @@ class _Form:
         if self._watcher is None:
             self._dry = switch(text("Dry run: decide and report, but call nothing"))
 
-    def _thing(self, thing: Thing) -> str:
-        state = "" if thing.state is None else f" · {str(thing.state)[:24]} {thing.unit or ''}"
-        return f"{thing.name}{state}".rstrip()
-
     def _show_calls(self) -> None:
         self._forms.clear()
         self._calls = {}
         with self._forms:
             for path in self._paths.value or []:
                 with ui.element("fieldset").classes("sb-fieldset sb-form"):
-                    Words("legend", path.removeprefix("devices."), "sb-mono")
+                    Words("legend", self._doing(path)).props["title"] = path
                     self._calls[path] = self._call(path)
+
+    def _doing(self, path: str) -> str:
+        return method_words(*self._methods[path]) if path in self._methods else path.removeprefix("devices.")
 
     def _call(self, path: str) -> tuple[SchemaForm | None, dict[str, Json]]:
         """Make the fields of a call; a range, and what is not there now, stays as it was approved."""
-        method, given = self._methods.get(path), self._allowed.get(path, {})
-        kept = {name: each for name, each in given.items() if method is None or _is_rule(each)}
+        found, given = self._methods.get(path), self._allowed.get(path, {})
+        kept = {name: each for name, each in given.items() if found is None or _is_rule(each)}
         for name, each in kept.items():
             note(f"{name} = {rule_of(each)}", classes="sb-mono")
-        if method is None:
+        if found is None:
             return None, kept
+        skill, method = found
         note(method.summary)
         schema = method.parameters
         fields = {name: each for name, each in schema.get("properties", {}).items() if name not in kept}
         needed = [name for name in schema.get("required", ()) if name not in kept]
         schema = {**schema, "properties": fields, "required": needed}
-        return SchemaForm(schema, given, doc=method.doc), kept
+        return SchemaForm(schema, given, doc=method.doc, label=labels_of(skill)), kept
 
     def _allow(self) -> tuple[Allowed, ...]:
         return tuple(

@@ -20,14 +20,14 @@ from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest, dur
 from hub_live.watchers.predicates.clock import WEEKDAYS
 from hub_live.watchers.words.parts import Condition, Part, condition_of, predicate_of, schedule_of, times_of
 from hub_live.watchers.words.reading import source_of, title_of
-from hub_live.watchers.words.sentence import lasting, plain, schedule_text, state_name
+from hub_live.watchers.words.sentence import lasting, plain, schedule_text
 from hub_live.world.operations import Wanted, look
-from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.limits import MANY_TOPICS
+from hub_web.parts.calls.calls import method_words
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import (
     Words,
@@ -41,6 +41,7 @@ from hub_web.parts.layout import (
     sentence,
     stack,
 )
+from hub_web.parts.names import load_names, now_words
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
 
@@ -99,10 +100,10 @@ class SentenceForm:
             for method in skill.methods
             if "read_only" not in method.flags
         }
-        labels = {(skill.device, skill.skill): skill.labels for skill in found.skills}
+        names = await load_names()
         for thing in world.things:
             if thing.topic:
-                self._add_value(source_of(thing), _called(thing, labels))
+                self._add_value(source_of(thing), f"{names.value(thing)}{now_words(thing)}")
         if self._watcher is None:
             with card(text("In one sentence"), icon="edit_note"):
                 hint = text("For example: tell me when the disk is above 95 %")
@@ -300,9 +301,11 @@ class SentenceForm:
         parts: list[Part] = []
         for kept, value, relation, limit in self._complete_rows(is_final=is_final):
             source = self._values[value.value]
-            name = next((each for each, known in sources.items() if known == source), "")
+            # A name that only a text has is of its value alone.
+            taken = {**self._given_topics(), **sources}
+            name = next((each for each, known in taken.items() if known == source), "")
             name = name or (
-                kept if kept and kept not in sources else free_name(source.topic or source.ask or "", sources)
+                kept if kept and kept not in sources else free_name(source.topic or source.ask or "", taken)
             )
             sources[name] = source
             parts.append(Part(name, relation.value, limit.value or ""))
@@ -403,9 +406,7 @@ class SentenceForm:
         made.controls = lambda: [*([after] if after.value else []), told if what.value == _TELL else what]
 
     def _doing(self, path: str) -> str:
-        skill, method = self._methods[path]
-        label = Labels(skill.labels, LANGUAGE.get())
-        return f"{label(skill.skill)}: {label(method.name)} ({skill.device_name})"
+        return method_words(*self._methods[path])
 
     # -- making -----------------------------------------------------------------------------------
 
@@ -452,19 +453,6 @@ class SentenceForm:
 
 def _key(source: WatchedValue) -> str:
     return f"{source.link} {source.topic or source.ask} {source.path or ''}"
-
-
-def _called(thing: Thing, labels: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]) -> str:
-    state = "" if thing.state is None else f" · {_short(thing.state)} {thing.unit or ''}".rstrip()
-    if thing.kind != "state":
-        return f"{thing.name}{state}"
-    _, device, skill, name = thing.id.split(".", 3)
-    called = state_name(labels.get((device, skill), {}), LANGUAGE.get(), skill, name)
-    return f"{called} ({device}){state}"
-
-
-def _short(state: Json) -> str:
-    return f"{state:.6g}" if isinstance(state, float) else str(state)[:24]
 
 
 def _delay(label: str, given: str, none: str) -> ui.select:

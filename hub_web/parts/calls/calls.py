@@ -32,6 +32,12 @@ def labels_of(skill: SkillBody) -> Labels:
     return Labels(skill.labels, LANGUAGE.get())
 
 
+def method_words(skill: SkillBody, method: MethodBody) -> str:
+    """Return a method in words, with its device: ``Lamp: Turn on (living room)``."""
+    label = labels_of(skill)
+    return f"{label(skill.skill)}: {label(method.name)} ({skill.device_name})"
+
+
 def _flags() -> dict[str, tuple[Tone, str, str]]:
     """Return the flags of methods: how each looks, its words, and what it means."""
     lost = text("Asks first if text from outside was read before.")
@@ -49,7 +55,7 @@ def _flags() -> dict[str, tuple[Tone, str, str]]:
         ),
         "unknown": (
             "bad",
-            text("not declared"),
+            text("effect not known"),
             text("Its author declared no flags; the assistant asks first."),
         ),
     }
