@@ -1,25 +1,29 @@
-"""Questions in words: the answer of a turn, to which the next message says yes."""
+"""Questions in words: the answer of a turn, to which the next message says yes or no."""
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core.sentences.index import SentenceCall
 from chat import limits
 from chat.turns import Turn
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, TextDelta, TurnFinal
 from contracts.rates import Clock
 
 _YES: Final = frozenset(
     {"yes", "yes please", "yes do it", "ja", "ja bitte", "ja mach das", "ja bitte mach das"}
 )
 """Only the whole message counts: "yes, but not the hall" is none."""
+_NO: Final = frozenset(
+    {"no", "no thanks", "no thank you", "nope", "nein", "nein danke", "nee", "nö", "lieber nicht"}
+)
+_ALL_RIGHT: Final = {"en": "All right.", "de": "In Ordnung."}
 
 
 @dataclass(frozen=True)
 class WordQuestion:
-    """A question that waits for a yes.
+    """A question that waits for a yes or a no.
 
     Attributes:
         matched: The call that a yes confirms.
@@ -27,6 +31,8 @@ class WordQuestion:
         digest: Of the call and all that was shown of it.
         text: What was asked, which is the answer of that turn.
         said: The message that led to it.
+        language: In which it was asked.
+        is_refused: Whether the answer was no.
     """
 
     matched: SentenceCall | None
@@ -38,6 +44,8 @@ class WordQuestion:
     user: str
     conversation: str
     expires: float
+    language: str
+    is_refused: bool = False
 
     def is_next(self, request: ChatRequest) -> bool:
         """Return whether a message is the one after the question in its conversation.
@@ -62,7 +70,14 @@ class WordQuestions:
         self._open: list[WordQuestion] = []
 
     def add(
-        self, turn: Turn, text: str, *, matched: SentenceCall | None = None, digest: str = "", offer: str = ""
+        self,
+        turn: Turn,
+        text: str,
+        *,
+        language: str,
+        matched: SentenceCall | None = None,
+        digest: str = "",
+        offer: str = "",
     ) -> None:
         """Keep what a turn has asked."""
         asked = WordQuestion(
@@ -75,11 +90,12 @@ class WordQuestions:
             turn.user,
             turn.conversation_name,
             self._clock() + limits.SPOKEN_YES_S,
+            language,
         )
         self._open = [*self._open[1 - limits.MOST_WORD_QUESTIONS :], asked]
 
     def take(self, request: ChatRequest, *, user: str, token: str) -> WordQuestion | None:
-        """End the question of this conversation; return it where the message says yes to it in time."""
+        """End the question of this conversation; return it where the message answers it in time."""
         now = self._clock()
         ended = [
             each
@@ -90,4 +106,13 @@ class WordQuestions:
         words = " ".join(re.findall(r"\w+", request.message.casefold()))
         found = [each for each in ended if each.expires > now]
         is_answer = not request.steps and not request.has_files and request.replaces is None
-        return found[-1] if found and words in _YES and is_answer else None
+        if not found or not is_answer or words not in _YES | _NO:
+            return None
+        return replace(found[-1], is_refused=words in _NO)
+
+
+async def accept_no(question: WordQuestion, turn: Turn) -> None:
+    """Answer a no."""
+    text = _ALL_RIGHT.get(question.language, _ALL_RIGHT["en"])
+    turn.emit(TextDelta(text=text))
+    turn.emit(TurnFinal(answer=text, mode="sentence", device=turn.device))

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
-from agent_core.finder import SkillFinder
 from agent_core.gateway.opening import LiveGateway
 from agent_core.lazy import Lazy
 from agent_core.models.entries import GatewayKind, Models
@@ -225,7 +224,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             await stack.enter_async_context(own.offering(skills))
         else:
             await stack.enter_async_context(leading(settings, registry, manager=manager))
-        tasks.create_task(_warm(registry.search, settings.household.language), name="everyday sentences")
+        tasks.create_task(_warm(registry, settings.household.language), name="everyday sentences")
         wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, agent.assistant.ask))
         pages = Pages()
         health = partial(_health, settings, gateway, bus, leader)
@@ -398,10 +397,12 @@ def _wyoming(settings: HubSettings, registry: Registry, ask: Ask) -> AbstractAsy
     return open_handle_service(settings.wyoming, registry, ask, language=language, version=_version())
 
 
-async def _warm(search: SkillFinder, language: str) -> None:
-    """Load the household's language before somebody speaks, and after the start."""
+async def _warm(registry: Registry, language: str) -> None:
+    """Load the languages of the household and its people before somebody speaks, and after the start."""
     await asyncio.sleep(limits.SENTENCES_AFTER_S)
-    await search.warm(language)
+    people = {each.language for each in await registry.accounts.users() if each.language}
+    for each in (language, *sorted(people - {language})):
+        await registry.search.warm(each)
 
 
 async def _end_revoked(turns: Turns, connections: Connections, revocation: Revocation) -> None:

@@ -59,9 +59,13 @@ class SentenceChoice:
         return "" if self.is_later else self.said
 
     @property
+    def language(self) -> str:
+        return self.calls[0].language
+
+    @property
     def question(self) -> str:
         """Return the question for the user."""
-        language = self.calls[0].language
+        language = self.language
         if self.said:
             return near_text(self.said, language=language)
         names = sorted({call.target.device_name for call in self.calls})

@@ -202,6 +202,8 @@ class IntentIndex:
                 continue
             # Where there are several, the one that is meant is named by its device or its room.
             said = thing.names[-1 if kinds[thing.kind] > 1 else 0]
+            if book.language != "en" and kinds[thing.kind] == 1:
+                said = next(iter(book.kinds.get(thing.kind, ())), said)  # the name of its class is English
             skill = next(iter(thing.targets.values())).skill
             for text in book.examples.get(thing.kind, ()):
                 made[thing.source, skill, text.replace("{name}", said)] = None

@@ -6,7 +6,7 @@ values of its lists. Loading takes up to a second and happens in a thread.
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import product
 from math import prod
 from operator import ne
@@ -16,6 +16,7 @@ from typing import Any, Final
 from agent_core import limits
 from agent_core.sentences.kinds import INTENTS, LATER
 from agent_core.sentences.matching import normalized, spoken
+from agent_core.sentences.responses import primary
 from contracts.text import shortened
 from contracts.wire import Json
 
@@ -45,6 +46,7 @@ class Phrasebook:
         self.intents = Intents.from_dict(dict(data))
         self._later = Intents.from_dict({**data, "intents": {LATER: {"data": data["later"]}}})
         self._responses: Mapping[str, Mapping[str, str]] = data["responses"]["intents"]
+        self._compounds: Mapping[str, str] = data.get("compounds", {})
         self._skipped = sorted(map(spoken, data.get("skip_words", ())), key=len, reverse=True)
         self._texts = _texts(data)
         self._numbers = _number_words(language)
@@ -60,6 +62,8 @@ class Phrasebook:
         """
         from hassil import TextSlotList, recognize_all
 
+        for compound, parts in self._compounds.items():
+            utterance = re.sub(compound, parts, utterance, flags=re.IGNORECASE)
         lists = {name: TextSlotList(name=name, values=[]) for name in ("name", "area", "floor")}
         results = recognize_all(
             utterance,
@@ -167,6 +171,33 @@ class Phrasebook:
         return " ".join(made)
 
 
+def other_languages(utterance: str, language: str) -> list[str]:
+    """Return the other languages that have words of an utterance which this one has not, the likeliest first.
+
+    Only of those with a file in ``languages/``, whose words are enough to tell them apart.
+    """
+    words, own = set(spoken(utterance).split()), _file_words(primary(language))
+    others = [file.stem for file in sorted(_ADDITIONS.glob("*.yaml")) if file.stem != primary(language)]
+    found = {each: len(words & (_file_words(each) - own)) for each in others}
+    return sorted((each for each in others if found[each]), key=lambda each: -found[each])
+
+
+def likely_language(utterance: str, language: str) -> str:
+    """Return the language of an utterance, this one unless another has more of its words."""
+    words = set(spoken(utterance).split())
+    for other in other_languages(utterance, language):
+        if len(words & _file_words(other)) > len(words & _file_words(primary(language))):
+            return other
+    return language
+
+
+@cache
+def _file_words(language: str) -> frozenset[str]:
+    file = _ADDITIONS / f"{language}.yaml"
+    text = re.sub("^#.*", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE) if file.exists() else ""
+    return frozenset(re.findall(r"[^\W\d_]{2,}", spoken(text)))
+
+
 def load_phrasebook(language: str) -> Phrasebook | None:
     """Load a language; None where the package does not have it. It takes up to a second of the processor."""
     from home_assistant_intents import get_intents, get_languages
@@ -203,6 +234,7 @@ def _with_additions(language: str, data: dict[str, Any]) -> dict[str, Any]:
         **data,
         "intents": intents,
         "later": [*later, *ours.get("intents", {}).get(LATER, ())],
+        "compounds": ours.get("compounds", {}),
         "kinds": ours.get("kinds", {}),
         "examples": ours.get("examples", {}),
         "spoken": ours.get("spoken", {}),

@@ -18,7 +18,12 @@ from agent_core.sentences.index import (
 )
 from agent_core.sentences.intents import EVERYWHERE, IntentIndex, Lists, distinct, is_risky, made_lists
 from agent_core.sentences.matching import normalized, spoken
-from agent_core.sentences.phrasebook import Phrasebook, load_phrasebook
+from agent_core.sentences.phrasebook import (
+    Phrasebook,
+    likely_language,
+    load_phrasebook,
+    other_languages,
+)
 from agent_core.sentences.responses import primary
 from contracts.chat.vocabulary import SpokenSentence
 
@@ -81,16 +86,19 @@ class Understanding:
             return None
         spoken_in = primary(said.language)
         book = await self._book(said.language, is_patient=is_patient)
-        others = [each for each in self._books.values() if each is not None and each is not book]
-        languages = [each for each in self._declared.languages if each != spoken_in]
-        for each in (book, *others) if book is not None else others:
+        if book is not None and (found := await self._in_language(said, book)) is not None:
+            return found
+        for language in other_languages(said.text, said.language) if self.intents else ():
+            await self._book(language, is_patient=is_patient)
+        for each in [each for each in self._books.values() if each is not None and each is not book]:
             if (found := await self._in_language(said, each)) is not None:
                 return found
-        for language in languages:
+        for language in [each for each in self._declared.languages if each != spoken_in]:
             if (found := self._match(said, said.text, language)) is not None:
                 return found
         if self.rules is not None and (found := await self.rules(said.text, said.language, said.user)):
             return found
+        book = self._books.get(_key(likely_language(said.text, said.language)))
         return await self._near(said, book) if book is not None else None
 
     async def warm(self, language: str) -> None:
@@ -102,9 +110,10 @@ class Understanding:
                 await self._in_thread(book.matches, "1", lists.values)
 
     def examples(self, language: str, *, near: str, hears: Hears) -> list[str]:
-        """Return sentences that work; where something was said, the nearest to it."""
+        """Return sentences that work; where something was said, the nearest to it, in its language."""
         if not near:
             return self._declared.examples(language, hears=hears)
+        language = likely_language(near, language)
         book = self._books.get(_key(language))
         ours = [text for *_, text in self.intents.listed(book, hears)] if book is not None else []
         declared = self._declared.examples(language, limit=limits.MAX_EXAMPLES, hears=hears)

@@ -21,7 +21,7 @@ from agent_core.tools.toolset import SkillToolset, Toolset
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
 from chat.turns import Turn, Turns, TurnWork
-from chat.word_questions import WordQuestion, WordQuestions
+from chat.word_questions import WordQuestion, WordQuestions, accept_no
 from contracts.chat import (
     AGENTS,
     HOME_ASSISTANT,
@@ -102,9 +102,12 @@ class Assistant:
         await self.registry.search.catch_up()
         matched = None
         asked = self.words.take(request, user=user.id, token=caller.claims.jti)
+        refused = asked if asked is not None and asked.is_refused else None
         confirmed = asked if asked is not None and asked.matched is not None else None
         said = request.message if asked is None else asked.offer or asked.said
-        if confirmed is not None:
+        if refused is not None:
+            pass
+        elif confirmed is not None:
             matched = allowed_sentence(confirmed.matched, agent.allow)
         elif agent.acts_on_sentences and not request.steps and not request.has_files:
             language = self.prompter.household(user).language
@@ -117,7 +120,7 @@ class Assistant:
             )
             matched = allowed_sentence(meant, agent.allow)
         missing = None
-        if matched is None:
+        if matched is None and refused is None:
             if self.agents.gateway(agent).models.usable:
                 self.quotas.messages.spend(caller.claims, person=person)
             elif caller.device is None:
@@ -144,9 +147,13 @@ class Assistant:
         if self.registry.authority.is_revoked(turn.token):
             # Since it was checked: from here on, a revocation finds the turn.
             raise tokens.revoked()
-        if matched is not None:
-            work: TurnWork = partial(self._run_sentence, caller, agent, matched, confirmed, said)
-            await self.running.open(turn, work, slots=self.quotas.sentence_turns)
+        by_words: TurnWork | None = None
+        if refused is not None:
+            by_words = partial(accept_no, refused)
+        elif matched is not None:
+            by_words = partial(self._run_sentence, caller, agent, matched, confirmed, said)
+        if by_words is not None:
+            await self.running.open(turn, by_words, slots=self.quotas.sentence_turns)
         else:
             work = partial(self._run_model, caller, agent) if missing is None else partial(_fail, missing)
             await self.running.open(turn, work)
@@ -259,9 +266,15 @@ class Assistant:
             device=turn.device,
         )
         if in_words is not None and in_words.question and isinstance(matched, SentenceCall):
-            self.words.add(turn, in_words.question, matched=matched, digest=in_words.digest)
+            self.words.add(
+                turn,
+                in_words.question,
+                language=matched.language,
+                matched=matched,
+                digest=in_words.digest,
+            )
         elif isinstance(matched, SentenceChoice) and matched.offer:
-            self.words.add(turn, matched.question, offer=matched.offer)
+            self.words.add(turn, matched.question, language=matched.language, offer=matched.offer)
 
     async def _run_model(self, asker: Bearer, agent: Agent, turn: Turn) -> None:
         with span("hub", "prompt"):

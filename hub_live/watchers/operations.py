@@ -218,6 +218,18 @@ async def list_timers(timers: Timers, asking: Bearer) -> list[TimerSummary]:
     return timers.of(asking.user)
 
 
+@timers.post(CHANGE, "/{timer}/pause")
+async def pause_timer(timers: Timers, asking: Bearer, timer: str) -> TimerSummary:
+    """Pause a timer, by its id or its text."""
+    return await timers.pause(asking.user, timer)
+
+
+@timers.post(CHANGE, "/{timer}/resume")
+async def resume_timer(timers: Timers, asking: Bearer, timer: str) -> TimerSummary:
+    """Let a paused timer go on, by its id or its text."""
+    return await timers.resume(asking.user, timer)
+
+
 @timers.delete(CHANGE, "/{timer}", skill="cancel_timer")
 @skill_method(idempotent=True)
 async def remove_timer(timers: Timers, asking: Bearer, timer: str) -> TimerSummary:

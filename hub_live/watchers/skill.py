@@ -71,7 +71,7 @@ class WatcherSkill(HubSkill):
             "cancel_timer": "Timer löschen",
             "cancel_all_timers": "Alle Timer löschen",
             "add_to_timer": "Timer verlängern",
-            "pause_timer": "Timer anhalten",
+            "pause_timer": "Timer pausieren",
             "resume_timer": "Timer fortsetzen",
             "timer_status": "Wie lange noch?",
             "remind_at": "Erinnern um",
@@ -293,7 +293,7 @@ class WatcherSkill(HubSkill):
     @skill_method(
         responses={
             "en": "{result.text} is paused, with {result.left} left.",
-            "de": "{result.text} ist angehalten, noch {result.left}.",
+            "de": "{result.text} ist pausiert, noch {result.left}.",
         }
     )
     async def pause_timer(self, timer: str = UNNAMED) -> TimeLeft:
@@ -330,17 +330,16 @@ class WatcherSkill(HubSkill):
         read_only=True,
         responses={
             "en": "[{result.running}.][ Paused: {result.paused}.]{result.is_empty:No timer is running.|}",
-            "de": "[{result.running}.][ Angehalten: {result.paused}.]{result.is_empty:Es läuft kein Timer.|}",
+            "de": "[{result.running}.][ Pausiert: {result.paused}.]{result.is_empty:Es läuft kein Timer.|}",
         },
     )
     async def timer_status(self, timer: str = "") -> dict[str, Any]:
         """Say how much time is left on a timer, or on each.
 
         Args:
-            timer: Its text; without one, all that run.
+            timer: Its text; without one, all that there are.
         """
-        own = self._timers.running(self.asking.bearer(LOOK).user)
-        shown = [each for each in own if not timer or each.text.casefold() == timer.casefold()]
+        shown = self._timers.running(self.asking.bearer(LOOK).user, timer)
         left = [(each, f"{each.text}: {duration_text(_left(each)['left'])}") for each in shown]
         running = [text for each, text in left if each.left_s is None]
         paused = [text for each, text in left if each.left_s is not None]

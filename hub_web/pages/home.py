@@ -17,7 +17,7 @@ from contracts.limits import MAX_HOME_CARD_ID
 from contracts.text import shortened
 from hub_live.events.kinds import NotificationData, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
-from hub_live.watchers.operations import list_timers, remove_timer
+from hub_live.watchers.operations import list_timers, pause_timer, remove_timer, resume_timer
 from hub_live.watchers.timers.timers import TimerSummary
 from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
@@ -420,6 +420,10 @@ class _Board:
                     left = Words("span", "", "sb-strong sb-count")
                     left.props["title"] = text("paused") if is_paused else view.at(timer.due)
                     self._left.append((left, timer))
+                    if timer.is_timer:
+                        tip = text("Resume {timer}" if is_paused else "Pause {timer}", timer=timer.text)
+                        icon = "play_arrow" if is_paused else "pause"
+                        view.button("", partial(self._pause, timer), icon=icon, kind="flat", tip=tip)
                     view.button(
                         "",
                         partial(self._cancel, timer),
@@ -436,6 +440,9 @@ class _Board:
             )
             seconds = max(0, round(left_s))
             words.set(countdown(seconds) if seconds < 86_400 else lasting(seconds))
+
+    async def _pause(self, timer: TimerSummary) -> None:
+        await view.api(pause_timer if timer.left_s is None else resume_timer, timer.id)
 
     async def _cancel(self, timer: TimerSummary) -> None:
         await view.api(remove_timer, timer.id)

@@ -20,7 +20,7 @@ from agent_core.turn import Emit
 from chat.questions import Questions, TurnConfirmer
 from chat.service import unknown_conversation
 from chat.turns import Turn, Turns
-from chat.word_questions import WordQuestions
+from chat.word_questions import WordQuestions, accept_no
 from contracts.chat import (
     AGENTS,
     ChatRequest,
@@ -108,15 +108,18 @@ class Agent:
                 f"here {device} is the current device, not {request.device}",
                 hint="Name the other device in the message, or ask the hub.",
             )
-        matched = None
+        matched = asked = None
         # Every other agent is the hub's, and so are its rights and files.
         if request.agent in AGENTS:
             self.skills.refresh()
             language = self._settings.household.language
             asked = self._words.take(request, user=_OWNER, token="")
             said = request.message if asked is None else asked.offer
-            matched = await self.skills.finder.understand(said, language=language, current=device)
+            if asked is None or not asked.is_refused:
+                matched = await self.skills.finder.understand(said, language=language, current=device)
         turn = Turn(request, user=_OWNER, device=device)
+        if asked is not None and asked.is_refused:
+            return await self._turns.open(turn, partial(accept_no, asked))
         if matched is not None:
             return await self._turns.open(turn, partial(self._run_sentence, matched))
         return await self._turns.open(turn, self._answer)
@@ -243,7 +246,7 @@ class Agent:
             device=turn.device,
         )
         if isinstance(matched, SentenceChoice) and matched.offer:
-            self._words.add(turn, matched.question, offer=matched.offer)
+            self._words.add(turn, matched.question, language=matched.language, offer=matched.offer)
 
     async def _answer(self, turn: Turn) -> None:
         emit = turn.emit

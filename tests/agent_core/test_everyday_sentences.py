@@ -129,12 +129,30 @@ async def test_free_words_stay_as_they_were_said_where_another_word_is_misspelt(
     assert found.arguments == {"item": "pizza"}  # and not "pieza", a word that Spanish sentences have
 
 
-async def test_a_timer_without_a_name_is_cancelled(home: Home) -> None:
-    timer = {"timer": {"type": "string"}}
-    home.put("hub", "WatcherSkill", "set_timer", "cancel_timer", properties=timer, needed=1)
-    found = await home.hears("please cancel the timer")
+@pytest.mark.parametrize(
+    ("language", "text", "timer"),
+    [
+        ("en", "please cancel the timer", "Timer"),
+        ("en", "cancel the pasta timer", "pasta"),
+        ("de", "lösche bitte den Nudel-Timer", "Nudel"),
+        ("de", "brich den Nudeltimer ab", "Nudel"),
+    ],
+)
+async def test_a_timer_is_cancelled_by_its_name(home: Home, language: str, text: str, timer: str) -> None:
+    properties = {"timer": {"type": "string"}}
+    home.put("hub", "WatcherSkill", "set_timer", "cancel_timer", properties=properties, needed=1)
+    found = await home.hears(text, language=language)
     assert isinstance(found, SentenceCall)
-    assert (found.target.method.name, found.arguments) == ("cancel_timer", {"timer": "Timer"})
+    assert (found.target.method.name, found.arguments) == ("cancel_timer", {"timer": timer})
+
+
+async def test_another_language_than_the_homes_is_understood_at_its_first_sentence(home: Home) -> None:
+    found = await home.hears("kannst du bitte das Licht ausmachen")
+    assert isinstance(found, SentenceCall)
+    assert (found.target.path, found.language) == ("devices.pc.LampSkill.turn_off", "de")
+    assert await home.called("schlate die Lampe ein") == "pc.LampSkill.turn_on"
+    offered = home.understanding.examples("en", near="lass die Lampe tanzen", hears=lambda *_: True)
+    assert "schalte Lampe ein" in offered
 
 
 async def test_without_a_match_the_nearest_sentences_are_offered(home: Home) -> None:

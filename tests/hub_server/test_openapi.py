@@ -24,6 +24,8 @@ POST /api/memory/undo
 POST /api/nodes/{device}/{name}/{action}
 POST /api/notifications/test
 POST /api/purge
+POST /api/timers/{timer}/pause
+POST /api/timers/{timer}/resume
 POST /api/tokens/renew
 POST /api/turns/{turn}/cancel
 POST /api/users/{user}/code

@@ -141,6 +141,8 @@ POST   /api/watchers/{name}/run                         AMG   annas
 POST   /api/watchers/{name}/test                        AMG   annas|own
 DELETE /api/watchers/{name}                             AMG   annas
 GET    /api/timers                                      AMG
+POST   /api/timers/{timer}/pause                        AM    TIMER
+POST   /api/timers/{timer}/resume                       AM    TIMER
 DELETE /api/timers/{timer}                              AM    TIMER
 GET    /api/bus/latest                                  AMG
 GET    /api/bus/history                                 AMG

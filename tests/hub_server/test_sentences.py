@@ -116,7 +116,7 @@ async def test_an_exact_sentence_is_a_persons_own_act_and_a_near_one_is_asked(
     assert pump.runs == 1
 
 
-async def test_a_yes_says_the_sentence_that_was_offered_once(
+async def test_a_yes_says_the_sentence_that_was_offered_once_and_a_no_forgets_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INTENT_WAIT_S", 60.0)
@@ -131,6 +131,12 @@ async def test_a_yes_says_the_sentence_that_was_offered_once(
     await say(home, "turn on the pmup", conversation="a")
     assert await say(home, "Ja, bitte!", conversation="a") == "Turned on the switch."
     assert await say(home, "yes", conversation="a") == "no_model"
+    assert pump.runs == 1
+
+    await say(home, "turn on the pmup", conversation="a")
+    assert await say(home, "No, thanks.", conversation="a") == "All right."
+    assert await say(home, "yes", conversation="a") == "no_model"
+    assert await say(home, "no", conversation="a") == "no_model"
     assert pump.runs == 1
 
     await say(home, "turn off the pmup", conversation="a")

@@ -348,11 +348,13 @@ class PumpSkill(Skill):
 '''
 
 
-async def test_a_yes_says_the_sentence_that_the_device_itself_has_offered(
+async def test_a_yes_and_a_no_are_for_the_sentence_that_the_device_itself_has_offered(
     home: Home, place: Place, hub_model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INTENT_WAIT_S", 60.0)  # a busy machine is no reason to fail
     place.add_skill("pump.py", PUMP)
     async with open_talker(home, place) as talker:
-        said = [(await talker.say(text)).text for text in ("turn on the pmup", "Ja!", "yes")]
-    assert said == ["Did you mean: turn on the pump?", "Turned on the switch.", "The hub answers."]
+        texts = ("turn on the pmup", "Ja!", "yes", "turn on the pmup", "nein")
+        said = [(await talker.say(text)).text for text in texts]
+    asked = "Did you mean: turn on the pump?"
+    assert said == [asked, "Turned on the switch.", "The hub answers.", asked, "All right."]

@@ -88,6 +88,9 @@ def test_a_lamp_is_switched_on_a_phone(page_of: Visit, picture: Picture, lamp_de
     visitor.house.ask("/api/skills/call", {**lamp, "method": "turn_off"})
     expect(switch).not_to_be_checked()
     expect(page.get_by_text("Nothing is on")).to_be_visible()
+    page.get_by_role("button", name="Pause Tea").click()
+    page.get_by_role("button", name="Resume Tea").click()
+    expect(page.get_by_role("button", name="Pause Tea")).to_be_visible()
     page.get_by_role("button", name="Cancel Tea").click()
     expect(page.get_by_role("button", name="Cancel Tea")).to_have_count(0)
 

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import math
+import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from pydantic import ConfigDict, field_validator
 from sqlalchemy import Delete, Update
@@ -40,6 +41,8 @@ from identity.ids import uuid7
 
 _log = logging.getLogger(__name__)
 
+_Timer = TypeVar("_Timer", TimerRow, "TimerSummary")
+
 UNNAMED: Final = "Timer"
 """The text of a timer that nobody named."""
 _WITHOUT_SUN: Final = timedelta(days=1)
@@ -62,6 +65,11 @@ class TimerSummary(Part):
     missed: str
     call: str | None = None
     left_s: float | None = None
+
+    @property
+    def is_timer(self) -> bool:
+        """Return whether it is no reminder: those come by a schedule, or are told as missed."""
+        return _is_timer(self)
 
     @field_validator("call", mode="before")
     @classmethod
@@ -216,9 +224,20 @@ class Timers:
                 await self.remove(user, each.id)
         return own
 
-    def running(self, user: User) -> list[TimerSummary]:
-        """Return the timers of a person without reminders, which come by a schedule or are told as missed."""
-        return [each for each in self.of(user) if _is_timer(each)]
+    def running(self, user: User, which: str = "") -> list[TimerSummary]:
+        """Return the timers of a person without reminders, which come by a schedule or are told as missed.
+
+        Args:
+            which: The text or the id of those that are meant; empty for all.
+
+        Raises:
+            NotFound: If there are timers, and none of them is called so.
+        """
+        own = [each for each in self.of(user) if _is_timer(each)]
+        found = _called(which, own) if which else own
+        if own and not found:
+            raise _unknown(which, own)
+        return found
 
     async def move(self, user: User, which: str, by: timedelta) -> TimerSummary:
         """Let a timer end later, or earlier where it is negative.
@@ -293,10 +312,7 @@ class Timers:
         if not own:
             raise NotFound("there is no timer")
         if not found:
-            there = ", ".join(repr(row.text) for row in own)
-            raise NotFound(
-                "no timer is called {which!r}", which=which, known=there, hint="There are: {known}."
-            )
+            raise _unknown(which, own)
         there = ", ".join(f"{row.text!r} ({row.id})" for row in found)
         raise NotFound(
             "{timers} timers can be meant", timers=len(found), known=there, hint="Say which one: {known}."
@@ -412,12 +428,22 @@ class Timers:
         self._rows.pop(row.id, None)
 
 
-def _called(which: str, rows: list[TimerRow]) -> list[TimerRow]:
+def _called(which: str, rows: list[_Timer]) -> list[_Timer]:
     """Return those of this id or text; "the timer" is any, where none has that text."""
     found = [row for row in rows if row.id == which] or [
-        row for row in rows if row.text.casefold() == which.casefold()
+        row for row in rows if _name(row.text) == _name(which)
     ]
     return found or ([row for row in rows if _is_timer(row)] if which == UNNAMED else [])
+
+
+def _name(text: str) -> str:
+    """Return what a timer is called without the word itself: ``noodle`` of ``Noodle-Timer``."""
+    return re.sub(r"(?<=\w)[ -]?timer$", "", text.casefold())
+
+
+def _unknown(which: str, rows: Sequence[TimerRow | TimerSummary]) -> NotFound:
+    there = ", ".join(repr(row.text) for row in rows)
+    return NotFound("no timer is called {which!r}", which=which, known=there, hint="There are: {known}.")
 
 
 def _is_timer(each: TimerRow | TimerSummary) -> bool:

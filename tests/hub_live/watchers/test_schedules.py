@@ -215,6 +215,19 @@ async def test_a_paused_timer_ends_only_once_it_goes_on(home: Home) -> None:
     assert [each["text"] for each in await notified(home)] == ["egg", "tea"]
 
 
+async def test_the_time_left_is_told_of_timers_that_are_called_so(home: Home) -> None:
+    timers, admin = home.hub.live.timers, home.hub.registry.admin
+    for text in ("noodle", "Egg timer", "egg"):
+        await timers.add(admin, text, due=now() + timedelta(hours=1), schedule=None, missed="run")
+    async with home.client() as client:
+        status = partial(call, "hub", "WatcherSkill.timer_status")
+        assert len((await post(client, status(timer="egg")))[1]["running"]) == 2
+        assert len((await post(client, status(timer="Noodle-Timer")))[1]["running"]) == 1
+        assert (await post(client, status(timer="rice")))[0] == 422
+        assert (await client.post("/api/timers/noodle/pause")).json()["left_s"] > 3_000
+        assert (await client.post("/api/timers/noodle/resume")).json()["left_s"] is None
+
+
 async def test_a_timer_that_rings_cannot_be_prolonged(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     lamp, timers, admin = LampSkill(), home.hub.live.timers, home.hub.registry.admin
     await home.device("PC", lamp)
