@@ -49,7 +49,7 @@ class Phrasebook:
         self._compounds: Mapping[str, str] = data.get("compounds", {})
         self._skipped = sorted(map(spoken, data.get("skip_words", ())), key=len, reverse=True)
         self._texts = _texts(data)
-        self._numbers = _number_words(language)
+        self._numbers = number_words(language)
         # What is compiled at the first match is compiled now.
         self.matches("1", {})
         self.later("1")
@@ -264,7 +264,9 @@ def _words(text: str) -> Iterable[str]:
             yield from map("".join, product(*parts))
 
 
-def _number_words(language: str) -> dict[str, int]:
+@cache
+def number_words(language: str) -> dict[str, int]:
+    """Return the numbers up to 100 by their words; empty for a language without them."""
     from hassil.numbers import get_rbnf_engine
 
     try:

@@ -209,7 +209,7 @@ COMMON: Final[DeclaredLabels] = {
         "medium": "Mittel",
         "off": "Aus",
         "offline": "Nicht erreichbar",
-        "on": "Ein",
+        "on": "An",
         "opening": "Öffnet",
         "orange": "Orange",
         "paused": "Angehalten",

@@ -1,5 +1,6 @@
 """Watchers proposed for one sentence: by its shape, else by a model, which may mend its first plan."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from agent_core.finder import SkillFinder
 from agent_core.search.targets import find_path
 from agent_core.search.words import singular_words
 from agent_core.sentences.index import SentenceCall
+from agent_core.sentences.phrasebook import likely_language
 from contracts.errors import CallError, GatewayError, InvalidMessage, NoModel, PredicateError
 from contracts.phrases import Phrase
 from contracts.validation import did_you_mean, validated
@@ -23,6 +25,7 @@ from hub_live.watchers.words.sentence import Naming
 from hub_live.watchers.words.shapes import load_shapes
 
 _LANGUAGES: Final = ("en", "de")
+_HOLE: Final = re.compile(r"\{(\w+)\}")
 _METHOD: Final = "devices.hub.WatcherSkill.watch"
 
 Check = Callable[[WatcherRequest], WatcherRequest]
@@ -53,9 +56,7 @@ class Proposals:
         if made is None:
             raise InvalidMessage(
                 "no watcher can be made of this sentence",
-                hint=Phrase(
-                    "Say for example: {sentences}.", sentences=self._nearest(sentence, naming, user, language)
-                ),
+                hint=await self._nearest(sentence, naming, user, likely_language(sentence, language)),
             )
         self._made[user, sentence] = made
         while len(self._made) > limits.MOST_PROPOSALS:
@@ -121,19 +122,30 @@ class Proposals:
                 mistake = f"{plan}: {error.message} {error.hint}"
         return None
 
-    def _nearest(self, sentence: str, naming: Naming, user: str, language: str) -> str:
-        """Return three sentences that work, with a value and a call of the home."""
+    async def _nearest(self, sentence: str, naming: Naming, user: str, language: str) -> Phrase:
+        """Return a hint with three sentences that work, with values and a call of the home."""
         shapes = load_shapes(language) or load_shapes("en")
         assert shapes is not None
-        states = list(map(naming.world.current, naming.world.device_states(user)))
-        named = next((each for each in states if isinstance(each.state, float | int)), None)
-        name = naming.named(source_of(named))[0] if named is not None else "…"
-        value = name.values.get(language, name) if isinstance(name, Phrase) else name
-        call = next(iter(self.finder.examples(language, user, near=sentence)), "…")
+        holes = {"number": "20"}
+        for each in map(naming.world.current, naming.world.device_states(user)):
+            name, _ = naming.named(source_of(each))
+            said = str(name.values.get(language, name) if isinstance(name, Phrase) else name).replace(":", "")
+            holes.setdefault("value", said)
+            if isinstance(each.state, bool) or each.state in ("on", "off"):
+                holes.setdefault("switch", said)
+            elif isinstance(each.state, int | float):
+                holes.setdefault("amount", said)
+        near = self.finder.examples(language, user, near=sentence)
+        for call in dict.fromkeys((*near, *self.finder.examples(language, user))):
+            meaning = await self.finder.understand(call, language=language, current=None, user=user)
+            if isinstance(meaning, SentenceCall) and not meaning.target.method.flags.read_only:
+                holes["call"] = call
+                break
         words = set(sentence.lower().split())
         ranked = sorted(shapes.data["examples"], key=lambda each: -len(words & set(each.lower().split())))
-        said = (each.format(value=value, number=20, call=call) for each in ranked[: limits.NEAREST_SHAPES])
-        return "; ".join(f"“{each}”" for each in said)
+        usable = [each for each in ranked if all(hole in holes for hole in _HOLE.findall(each))]
+        texts = [f"“{each.format(**holes)}”" for each in usable[: limits.NEAREST_SHAPES]]
+        return Phrase("Say for example: {sentences}.", sentences="; ".join(texts)) if texts else Phrase("")
 
 
 def _request(plan: dict[str, Json], things: dict[str, Any], asked: set[str], sentence: str) -> dict[str, Any]:

@@ -5,20 +5,29 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from agent_core.search.targets import find_path
 from agent_core.search.words import STOP_WORDS, naming_words, singular_words
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.understanding import Meaning
 from contracts import topics
-from contracts.errors import InvalidMessage
+from contracts.errors import CallError, InvalidMessage
 from contracts.phrases import Phrase
 from contracts.validation import validated
 from contracts.wire import Json
 from hub_live.watchers.definition import WatchedValue, WatcherRequest, free_name
 from hub_live.watchers.words.sentence import Naming, state_name
-from hub_live.watchers.words.shapes import Shapes
+from hub_live.watchers.words.shapes import Found, Shapes
 from hub_live.world.thing import Thing
 
 _ON_OFF: Final = ("on", "off")
+_IS_ON: Final = "on"
+"""The meaning of a condition that says only that something is there: "there is motion"."""
+_NOON: Final = 12
+_PAIRS: Final = (
+    *(("turn_on", "turn_off"), ("switch_on", "switch_off"), ("play", "pause")),
+    *(("open", "close"), ("open_cover", "close_cover")),
+)
+_OPPOSITES: Final = {**dict(_PAIRS), **{end: begin for begin, end in _PAIRS}}
 _MOST_PARTS: Final = 6
 """Conditions or steps of one sentence: what is longer is for a model."""
 _MOST_TEXTS: Final = 24
@@ -36,6 +45,7 @@ class Reading:
         understand: Finds the call that a sentence means.
         sources: The values that it names, by the name in the predicate.
         texts: What is told of each of them.
+        subject: What the sentence has named last, for which "it" may stand.
     """
 
     naming: Naming
@@ -46,6 +56,7 @@ class Reading:
     title: str = ""
     sources: dict[str, WatchedValue] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    subject: str = ""
     _meanings: dict[str, Meaning] = field(default_factory=dict)
 
     async def watcher(self, sentence: str) -> WatcherRequest | None:
@@ -61,7 +72,10 @@ class Reading:
                 made["predicate"] = made_of
             else:
                 continue
-            then = await self._steps(found["action"]) if "action" in found else [self._told()]
+            if "text" in found:
+                then = [self._notify(found["text"])]
+            else:
+                then = await self._steps(action) if (action := _action(found)) else [self._told()]
             if then:
                 made["topics"] = {name: each.model_dump() for name, each in self.sources.items()}
                 try:
@@ -80,6 +94,8 @@ class Reading:
                     said[name] = self.shapes.data[table][said[name]]
             if "time" in said:
                 said["time"] = said["time"].removesuffix("uhr").strip()
+                is_late = said["time"].endswith("m") or int(re.split(r"\D", said["time"])[0]) >= _NOON
+                said["evening"] = said["time"] if is_late else f"{said['time']} pm"
             return meaning.format(**said)
         return ""
 
@@ -99,17 +115,22 @@ class Reading:
             number = re.sub("^(?:−|minus )", "-", found.get("number", "").lower()).replace(",", ".")
             if (thing := self._thing(found["value"], is_number=bool(number))) is None:
                 continue
+            if meaning == _IS_ON and not isinstance(thing.state, bool | str):
+                continue
             source = source_of(thing)
             name = next((each for each, known in self.sources.items() if known == source), "")
             name = name or free_name((thing.id if thing.link == "bus" else thing.name), self.sources)
             self.sources[name] = source
             called = self._called(source)
-            if "state" not in found:
+            self.subject = found["value"]
+            if "state" not in found and meaning != _IS_ON:
                 unit = f" {thing.unit}" if thing.unit else ""
                 self.texts.append(f"{called}: {{{name}}}{unit}")
                 return meaning.format(name=name, number=number)
-            self.texts.append(f"{called}: {found['state']}")
-            return _is_state(name, thing, *self.shapes.data["states"][found["state"].lower()])
+            word = found.get("state", self.shapes.data["on"]).lower()
+            state, truth, *told = self.shapes.data["states"][word]
+            self.texts.append(f"{called}: {told[0] if told else word}")
+            return _is_state(name, thing, state, truth)
         return ""
 
     def _thing(self, text: str, *, is_number: bool) -> Thing | None:
@@ -143,22 +164,29 @@ class Reading:
 
     # -- what is done -----------------------------------------------------------------------------
 
-    async def _steps(self, text: str, parts: int = _MOST_PARTS) -> list[dict[str, Json]]:
+    async def _steps(
+        self, text: str, parts: int = _MOST_PARTS, before: dict[str, Json] | None = None
+    ) -> list[dict[str, Json]]:
         # Whole last: a free slot of a sentence would take "and tell me" in.
         for first, rest in self.shapes.parts("steps", text) if parts else ():
-            step = await self._step(first)
-            if step is not None and (others := await self._steps(rest, parts - 1)):
+            step = await self._step(first, before)
+            if step is not None and (others := await self._steps(rest, parts - 1, step)):
                 return [step, *others]
-        step = await self._step(text)
+        step = await self._step(text, before)
         return [step] if step is not None else []
 
-    async def _step(self, text: str) -> dict[str, Json] | None:
+    async def _step(self, text: str, before: dict[str, Json] | None) -> dict[str, Json] | None:
         for found, _ in self.shapes.found("tell", text):
-            told = found.get("text", "").strip("\"'“”„ ")
-            return {"notify": told[:1].upper() + told[1:]} if told else self._told()
+            told = found.get("text", "").strip("\"'“”„ ,")
+            return self._notify(told) if told else self._told()
         for found, _ in self.shapes.found("delays", text):
-            if step := await self._step(found["action"]):
+            if step := await self._step(_action(found), before):
                 return {**step, "after": self.shapes.duration(found["duration"])}
+        for _, methods in self.shapes.found("undo", text):
+            if before is not None and (step := self._undone(before, methods.split())):
+                return step
+        if self.subject:
+            text = re.sub(self.shapes.data["pronoun"], self.subject, text, count=1, flags=re.IGNORECASE)
         if text not in self._meanings:
             if len(self._meanings) >= _MOST_TEXTS:
                 return None
@@ -173,6 +201,25 @@ class Reading:
         if call.target.method.flags.read_only:
             return None
         return {"call": call.target.path, "arguments": call.arguments}
+
+    def _undone(self, step: dict[str, Json], methods: list[str]) -> dict[str, Json] | None:
+        """Return the call of one of some methods that ends what a step has begun."""
+        skill, _, method = str(step.get("call", "")).rpartition(".")
+        if (opposite := _OPPOSITES.get(method)) not in methods:
+            return None
+        try:
+            target = find_path(self.naming.devices, f"{skill}.{opposite}", current=None)
+        except CallError:
+            return None
+        known, given = target.method.parameters.get("properties", {}), step["arguments"]
+        arguments = {name: value for name, value in given.items() if name in known}
+        is_whole = set(target.method.parameters.get("required", ())) <= arguments.keys()
+        return {"call": target.path, "arguments": arguments} if is_whole else None
+
+    def _notify(self, text: str) -> dict[str, Json]:
+        for pattern, instead in self.shapes.data["told"]:
+            text = re.sub(pattern, instead, text)
+        return {"notify": text[:1].upper() + text[1:]}
 
     def _told(self) -> dict[str, Json]:
         return {"notify": ", ".join(dict.fromkeys(self.texts)) or self.title}
@@ -189,6 +236,11 @@ def title_of(sentence: str) -> str:
     said = " ".join(sentence.split()).rstrip(" .!")
     said = said if len(said) <= _MOST_TITLE else f"{said[:_MOST_TITLE].rpartition(' ')[0]} …"
     return said[:1].upper() + said[1:]
+
+
+def _action(found: Found) -> str:
+    """Return what is done, which may stand before and after its time."""
+    return " ".join(found[each] for each in ("first", "action", "rest") if each in found)
 
 
 def _is_state(name: str, thing: Thing, text: str, truth: bool) -> str:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from agent_core.sentences.phrasebook import number_words
 from agent_core.sentences.responses import primary
 
 _FOLDER: Final = Path(__file__).parent
@@ -25,10 +26,12 @@ class Shapes:
     Attributes:
         data: As the file has it.
         fragments: What stands for a name in braces.
+        numbers: By their words.
     """
 
     data: Mapping[str, Any]
     fragments: Mapping[str, str]
+    numbers: Mapping[str, int]
 
     def found(self, name: str, text: str) -> Iterator[tuple[Found, str]]:
         """Yield what the patterns of a table find in a text, each with what stands beside the pattern."""
@@ -52,14 +55,20 @@ class Shapes:
         return f"{count}{next(each for each in units if re.fullmatch(units[each], word, re.IGNORECASE))}"
 
     def tidy(self, text: str) -> str:
-        """Return a sentence without politeness and the stop at its end."""
+        """Return a sentence without politeness and the stop at its end, with durations in digits."""
         said = " ".join(text.split()).rstrip(" .!")
         said = re.sub(
             rf"^(?:{self.data['polite']}),? | (?:{self.data['polite']})(?=$| )", "", said, flags=re.IGNORECASE
         )
         for pattern, instead in self.data["also"]:
             said = re.sub(pattern, instead, said, count=1, flags=re.IGNORECASE)
-        return said
+        units = "|".join(self.data["units"].values())
+        return re.sub(
+            rf"\b[^\W\d_]+(?= (?:{units})\b)",
+            lambda found: str(self.numbers.get(found[0].lower(), found[0])),
+            said,
+            flags=re.IGNORECASE,
+        )
 
     def parts(self, name: str, text: str) -> Iterator[tuple[str, str]]:
         """Yield a text in two parts, at each place where words of a table stand."""
@@ -91,7 +100,7 @@ def load_shapes(language: str) -> Shapes | None:
         **{name: f"(?:{text})" for name, text in data["fragments"].items()},
         **{name: f"(?P<{name}>{'|'.join(words)})" for name, words in one_of.items()},
         **{name: f"(?P<{name}>{_TIME})" for name in ("time", "begin", "end")},
-        **{name: f"(?P<{name}>.+?)" for name in ("value", "condition", "action")},
+        **{name: f"(?P<{name}>.+?)" for name in ("value", "condition", "action", "first", "rest")},
         "text": "(?P<text>.*)",
         "count": r"(?P<count>\d{1,3})",
         "number": _NUMBER,
@@ -99,7 +108,7 @@ def load_shapes(language: str) -> Shapes | None:
     }
     times = (_compiled(pattern, tuple(fragments.items())).pattern for pattern, _ in data["times"])
     fragments["times"] = f"(?P<times>{_NAMED.sub('(?:', '|'.join(times))})"
-    return Shapes(data, fragments)
+    return Shapes(data, fragments, number_words(primary(language)))
 
 
 @cache
