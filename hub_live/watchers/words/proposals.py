@@ -72,7 +72,7 @@ class Proposals:
         if await self._read(sentence, naming, user=user, language=language) is None:
             return None
         target = find_path(naming.devices, _METHOD, current=None)
-        return SentenceCall(target, {"sentence": sentence}, language)
+        return SentenceCall(target, {"sentence": sentence}, likely_language(sentence, language))
 
     async def _read(
         self, sentence: str, naming: Naming, *, user: str, language: str
