@@ -14,11 +14,11 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from agent_core.texts import catalogue
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
 from contracts.chat import ConfirmationWanted, TextDelta, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
-from hub_web.texts import catalogue
 from tests.hub_agent.home import open_home
 from tests.hub_agent.test_wake_words import listening
 from tests.voice.spoken import HINT, NOISES, VOICES, can_speak, frames_of, noisy, other_speech, spoken

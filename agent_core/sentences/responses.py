@@ -21,9 +21,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_core import limits
 from agent_core.schemas.foreign_schema import without_null
+from agent_core.texts import translated
 from agent_core.times import UNITS
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
+from contracts.phrases import Phrase
 from contracts.text import shortened
 from contracts.wire import Json
 
@@ -81,7 +83,7 @@ _GERMAN_FAILURES: Final = {
     ErrorCode.STALE_EPOCH: _LATE,
     ErrorCode.TIMEOUT: _LATE,
     ErrorCode.CANCELLED: "Das wurde abgebrochen.",
-    ErrorCode.SKILL_ERROR: "Das hat nicht geklappt: {message}.",
+    ErrorCode.SKILL_ERROR: "Das hat nicht geklappt: {message}. {hint}",
     ErrorCode.OUTCOME_UNKNOWN: "Ob das ausgeführt wurde, ist nicht bekannt. Sieh bitte nach.",
 }
 _ENGLISH: Final = _Language()
@@ -142,16 +144,22 @@ def response_text(
 
 
 def failure_text(error: CallError, *, language: str = "en") -> str:
-    """Write in words why a call gave no result: by its kind where its message is not for people to hear.
+    """Write in words why a call gave no result: by its kind where its reason has no words in this language.
 
     Args:
         language: BCP 47; only its first part counts.
     """
-    told = _LANGUAGES.get(primary(language), _ENGLISH).failures.get(error.code)
-    if told is not None:
-        text = told.replace("{hint}", error.hint).replace("{message}", error.message.rstrip(". "))
-    else:
-        text = f"{error.message}. {error.hint}".rstrip(". ") + "."
+    words = _LANGUAGES.get(primary(language), _ENGLISH)
+    template = words.failures.get(error.code, "")
+    is_part = "{message}" in template
+    said = error.message if is_part else Phrase(error.message).capitalized()
+    reason, hint = translated(said, primary(language)), translated(error.hint, primary(language))
+    if words is not _ENGLISH:
+        is_told = reason != said and error.code is not ErrorCode.NEEDS_CONFIRMATION
+        template = "" if is_told and not is_part else template
+        hint = "" if hint == error.hint else hint
+    template = template or "{message}. {hint}"
+    text = template.replace("{hint}", hint).replace("{message}", reason.rstrip(". ")).rstrip(". ") + "."
     return shortened(_without_control(text), MAX_ANSWER)
 
 

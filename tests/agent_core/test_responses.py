@@ -14,7 +14,7 @@ from agent_core.sentences.responses import (
 )
 from agent_core.skills.skill import Unit
 from contracts.devices.registration import Method, MethodFlags
-from contracts.errors import CallError, ErrorCode
+from contracts.errors import CallError, ErrorCode, NotFound
 from contracts.wire import Json
 
 NUMBER = {"type": "object", "properties": {"percent": {"type": "integer", "unit": "%"}}}
@@ -129,6 +129,24 @@ def test_a_result_that_misses_what_the_template_needs_is_said_all_the_same() -> 
 
 def test_an_answer_is_bounded() -> None:
     assert len(response_text(method(), ["word"] * 10_000)) == 2_000
+
+
+@pytest.mark.parametrize(
+    ("error", "german"),
+    [
+        (
+            NotFound("no timer is called {which!r}", which="egg", known="'tea'", hint="There are: {known}."),
+            "Kein Timer heißt „egg“. Es gibt: 'tea'.",
+        ),
+        (NotFound("the owl is {n} years old", n=3, hint="Feed it."), "Mit diesen Angaben geht das nicht."),
+    ],
+)
+def test_a_failure_is_told_with_its_reason_where_that_has_words(error: NotFound, german: str) -> None:
+    failed = CallError(ErrorCode.BAD_ARGUMENTS, error.message, hint=error.hint)
+    assert failure_text(failed, language="de-AT") == german
+    assert (
+        failure_text(failed, language="en") == f"{error.message[:1].upper()}{error.message[1:]}. {error.hint}"
+    )
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
