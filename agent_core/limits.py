@@ -247,8 +247,9 @@ MAX_RECOGNIZED: Final = 200
 """Ways in which an utterance is read; each thing of the same name is one."""
 INTENT_WAIT_S: Final = 2.0
 """How long an utterance waits for the match beside the event loop; then it is as if nothing fitted."""
-FIRST_INTENT_WAIT_S: Final = 5.0
-"""The same while the language is loaded, where no model could answer in its place."""
+FIRST_INTENT_WAIT_S: Final = 15.0
+"""The same while the language is loaded, where no model could answer in its place: on a busy machine
+loading took more than five seconds."""
 MAX_LANGUAGES: Final = 4
 """Languages that are kept in memory; each takes 10 MB."""
 MAX_LANGUAGES_LOADING: Final = 2

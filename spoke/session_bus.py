@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from contracts.errors import ConfigError
+from contracts.phrases import Phrase
 
 if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus
@@ -56,10 +57,10 @@ class SessionBus:
             async with asyncio.timeout(_ANSWER_S):
                 reply = await self._bus.call(message)
         except TimeoutError:
-            raise ConfigError(f"{name} does not answer", hint="restart that program") from None
+            raise ConfigError("{name} does not answer", name=name, hint="Restart that program.") from None
         if reply is None or reply.message_type is MessageType.ERROR:
             reason = reply.body[0] if reply is not None and reply.body else "no reason given"
-            raise ConfigError(f"{name} refused {member}: {reason}")
+            raise ConfigError("{name} refused {member}: {reason}", name=name, member=member, reason=reason)
         return list(reply.body)
 
 
@@ -73,7 +74,7 @@ async def open_session_bus(what: str) -> AsyncIterator[SessionBus]:
     Raises:
         ConfigError: There is no session bus here.
     """
-    hint = f"{what} need a Linux desktop session: run the spoke inside one."
+    hint = Phrase("{what} need a Linux desktop session: run the spoke inside one.", what=what)
     try:
         from dbus_fast import BusType
         from dbus_fast.aio import MessageBus

@@ -107,4 +107,5 @@ def _ran_ms(incoming: IncomingCall) -> int | None:
 
 def _text(text: str, length: int) -> str:
     """Cut a text of a skill, and replace half characters in it, which no JSON can carry."""
-    return text[:length].encode(errors="replace").decode()
+    cut = text[:length].encode(errors="replace").decode()
+    return text if cut == text else cut  # a phrase stays one

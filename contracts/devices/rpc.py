@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from contracts.errors import ErrorCode
 from contracts.names import CallId, InstanceName
-from contracts.wire import Counter, Json, Part, Timestamp, Wire
+from contracts.wire import Counter, Json, Part, Phrased, PhraseText, Timestamp, Wire
 
 MAX_TTL_MS: int = 15 * 60 * 1000
 """The longest a call may live; beyond it a job belongs on the device itself."""
@@ -103,7 +103,7 @@ class Result(Wire):
     ran_ms: Counter | None = None
 
 
-class Failure(Wire):
+class Failure(Phrased, Wire):
     """Spoke → hub: there is no result; never a traceback.
 
     Attributes:
@@ -115,8 +115,8 @@ class Failure(Wire):
     id: CallId
     epoch: Epoch
     code: ErrorCode
-    message: Annotated[str, Field(max_length=4_000)]
-    hint: Annotated[str, Field(max_length=1_000)] = ""
+    message: Annotated[PhraseText, Field(max_length=4_000)]
+    hint: Annotated[PhraseText, Field(max_length=1_000)] = ""
     exception: Annotated[str, Field(max_length=200)] = ""
     ran_ms: Counter | None = None
 

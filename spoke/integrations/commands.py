@@ -80,7 +80,7 @@ class CommandSkill(Skill):
         words = next((each for name, each in commands.items() if name.casefold() == wanted), None)
         if words is None:
             known = ", ".join(commands)
-            raise NotFound("{name!r} is not allowed", name=command, hint=f"Allowed are: {known}.")
+            raise NotFound("{name!r} is not allowed", name=command, known=known, hint="Allowed are: {known}.")
         try:
             return await _run(words)
         except OSError as error:

@@ -182,7 +182,9 @@ class FilesSkill(Skill):
         folders: dict[str, Path] = self.settings.folders
         if name not in folders:
             known = ", ".join(folders)
-            raise NotFound("{name!r} is no allowed folder", name=name, hint=f"There are: {known}.")
+            raise NotFound(
+                "{name!r} is no allowed folder", name=name, known=known, hint="There are: {known}."
+            )
         try:
             with open_below(folders[name].expanduser(), parts_of(inner) if inner else ()) as directory:
                 yield directory

@@ -116,7 +116,9 @@ class ReaderSkill(Skill):
             feeds = {name: url for name, url in feeds.items() if name.casefold() == feed.strip().casefold()}
         if not feeds:
             known = ", ".join(self.settings.feeds) or "none yet"
-            raise NotFound("there is no such feed", hint=f"There are: {known}. Settings add feeds.")
+            raise NotFound(
+                "there is no such feed", known=known, hint="There are: {known}. Settings add feeds."
+            )
         asked = (self._headlines(name, url) for name, url in feeds.items())
         answers = await asyncio.gather(*asked, return_exceptions=True)
         failed = [each for each in answers if isinstance(each, BaseException)]

@@ -59,7 +59,9 @@ class WakeOnLanSkill(Skill):
         name = next((each for each in computers if each.casefold() == wanted), None)
         if name is None:
             known = ", ".join(computers)
-            raise NotFound("there is no computer {name!r}", name=computer, hint=f"There are: {known}.")
+            raise NotFound(
+                "there is no computer {name!r}", name=computer, known=known, hint="There are: {known}."
+            )
         address = bytes.fromhex(re.sub(r"[:\s-]", "", computers[name]))
         target = (str(self.settings.broadcast), self.settings.port)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
+from contracts.errors import ConfigError
 from strawberry_skills import Skill, Unit, skill_method
 
 _PROGRAMS: Final = {
@@ -67,7 +68,7 @@ class CameraSkill(Skill):
         file = self._folder / f"{now:%Y%m%d-%H%M%S-%f}.jpg"
         program = next(filter(shutil.which, _PROGRAMS), None)
         if program is None:
-            raise OSError("no program takes pictures here; on Debian: apt install fswebcam")
+            raise ConfigError("no program takes pictures here", hint="On Debian: apt install fswebcam.")
         words = [each.format(camera=self.settings.camera, file=file) for each in _PROGRAMS[program]]
         process = await asyncio.create_subprocess_exec(
             program,
@@ -84,7 +85,8 @@ class CameraSkill(Skill):
                 process.kill()
         if process.returncode != 0 or not file.exists():
             reason = said.decode("utf-8", "replace").strip().splitlines()
-            raise OSError(f"{program} took no picture{f': {reason[-1][:200]}' if reason else ''}")
+            why = reason[-1][:200] if reason else str(process.returncode)
+            raise ConfigError("{program} took no picture: {reason}", program=program, reason=why)
         file.chmod(0o600)
         for old in self._files()[self.settings.keep :]:
             old.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, Field
 
+from contracts.errors import NotFound
 from strawberry_skills import Skill, Unit, skill_method
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class GpioSkill(Skill):
                     ", ".join(each for each, _ in self._outputs)
                     or "none; name some in the settings of this skill"
                 )
-                raise ValueError(f"there is no output {name}; the outputs are: {known}")
+                raise NotFound("there is no output {name}; the outputs are: {known}", name=name, known=known)
             device.value = on
             self.state(name, "on" if on else "off")
 

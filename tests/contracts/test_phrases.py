@@ -4,7 +4,8 @@ import json
 import tracemalloc
 from typing import Any
 
-from contracts.errors import Conflict, NotFound, ProblemDetails
+from contracts.devices.rpc import REPLY, Failure
+from contracts.errors import Conflict, ErrorCode, NotFound, ProblemDetails
 from contracts.phrases import Phrase, read_phrases, with_phrases
 
 
@@ -64,3 +65,19 @@ def test_a_phrase_that_would_grow_far_beyond_its_text_is_refused_before_it_is_ma
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def test_a_failure_of_a_device_keeps_what_its_texts_were_made_of() -> None:
+    message = Phrase("there is no note {title!r}", title="\u201cTea\u201d")
+    sent = Failure(
+        id="019a0000-0000-7000-8000-000000000000",
+        epoch=1,
+        code=ErrorCode.SKILL_ERROR,
+        message=message,
+        hint="plain",
+    )
+    read = REPLY.validate_json(sent.model_dump_json(by_alias=True))
+    assert isinstance(read, Failure)
+    assert isinstance(read.message, Phrase)
+    assert (read.message, read.message.values) == (message, {"title": "\u201cTea\u201d"})
+    assert not isinstance(read.hint, Phrase)

@@ -120,6 +120,7 @@ async def test_a_yes_says_the_sentence_that_was_offered_once_and_a_no_forgets_it
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INTENT_WAIT_S", 60.0)
+    monkeypatch.setattr(limits, "FIRST_INTENT_WAIT_S", 60.0)
     pump = PumpSkill()
     await home.device("Garden", pump)
     assert await say(home, "turn on the pmup", conversation="a") == "Did you mean: turn on the pump?"

@@ -49,5 +49,5 @@ async def _run(*words: str) -> str:
         raise ConfigError("the volume of this computer cannot be set", hint=hint) from None
     if process.returncode:
         reason = problem.decode("utf-8", "replace").strip()[:200]
-        raise ConfigError(f"the sound server refuses: {reason}", hint=hint)
+        raise ConfigError("the sound server refuses: {reason}", reason=reason, hint=hint)
     return output.decode("utf-8", "replace")

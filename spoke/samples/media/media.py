@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from contracts.errors import ConfigError, NotFound
+from contracts.errors import ConfigError, NotFound, StrawberryError
 from strawberry_skills import Skill, Unit, skill_method
 
 from . import loudspeaker
@@ -210,7 +210,7 @@ class MediaSkill(Skill):
                 chosen = await players.choose(player)
                 current = (await players.playing(chosen)).volume
                 if current is None:
-                    raise ValueError(f"{chosen} does not say how loud it is")
+                    raise StrawberryError("{player} does not say how loud it is", player=chosen)
                 return self._shown_volume(await players.set_volume(chosen, wanted(current)))
         except (ConfigError, NotFound):
             if player is not None or not loudspeaker.has_loudspeaker():

@@ -78,12 +78,15 @@ class Players:
         """
         names = await self.names()
         if not names:
-            raise NotFound("no media player runs on this device", hint="start one that offers MPRIS")
+            raise NotFound("no media player runs on this device", hint="Start one that offers MPRIS.")
         if wanted is not None:
             for name in names:
                 if name.lower().startswith(wanted.strip().lower()):
                     return name
-            raise NotFound(f"there is no player {wanted!r}", hint=f"there are: {', '.join(names)}")
+            known = ", ".join(names)
+            raise NotFound(
+                "there is no player {player!r}", player=wanted, known=known, hint="There are: {known}."
+            )
         rank = {"Playing": 0, "Paused": 1}
         players = await self.all()
         return min(players, key=lambda player: rank.get(player.status, 2)).name if players else names[0]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from contracts.errors import Conflict, InvalidMessage, NotFound
 from identity.confined import WINDOWS_DEVICES
 
 _LONGEST_TITLE: Final = 200
@@ -43,45 +44,50 @@ class NotesFolder:
         """Return the note of a title.
 
         Raises:
-            LookupError: There is none; the message lists some that there are.
+            NotFound: There is none; the hint lists some that there are.
         """
         wanted = _folded(title)
         notes = self.notes()
         for note in notes:
             if _folded(note.title) == wanted:
                 return note
-        there = ", ".join(repr(note.title) for note in notes[:5]) or "none yet"
-        raise LookupError(f"there is no note {title!r}; there are: {there}")
+        there = ", ".join(repr(note.title) for note in notes[:5])
+        raise NotFound(
+            "there is no note {title!r}",
+            title=title,
+            known=there,
+            hint="There are: {known}." if there else "",
+        )
 
     def add(self, title: str, text: str) -> NoteFile:
         """Store a new note.
 
         Raises:
-            ValueError: The title is empty, too long or taken, or there is no room.
+            InvalidMessage: The title is empty or too long; Conflict where it is taken or there is no room.
         """
         title = _plain(title)
         if not title or len(title) > _LONGEST_TITLE:
-            raise ValueError(f"a title has 1 to {_LONGEST_TITLE} characters")
+            raise InvalidMessage("a title has 1 to {most} characters", most=_LONGEST_TITLE)
         notes = self.notes()
         if len(notes) >= _MOST_NOTES:
-            raise ValueError(f"there are {_MOST_NOTES} notes already")
+            raise Conflict("there are {most} notes already", most=_MOST_NOTES)
         if any(_folded(note.title) == _folded(title) for note in notes):
-            raise ValueError(f"there is a note {title!r} already; append adds to it")
+            raise Conflict("there is a note {title!r} already", title=title)
         return self._write(self._free_path(title), title, text)
 
     def append(self, title: str, text: str) -> NoteFile:
         """Add a line to a note.
 
         Raises:
-            LookupError: There is no such note.
-            ValueError: There is no room.
+            NotFound: There is no such note.
+            InvalidMessage: There is no room.
         """
         note = self.find(title)
         return self._write(note.path, note.title, f"{note.text.rstrip()}\n{text}".lstrip())
 
     def _write(self, path: Path, title: str, text: str) -> NoteFile:
         if len(text) > _LONGEST_TEXT:
-            raise ValueError(f"a note has at most {_LONGEST_TEXT:,} characters")
+            raise InvalidMessage("a note has at most {most:,} characters", most=_LONGEST_TEXT)
         # Whole or not at all: a power cut must not leave half a note.
         draft = path.with_suffix(".new")
         draft.write_text(f"{title}\n\n{text.rstrip()}\n", encoding="utf-8")

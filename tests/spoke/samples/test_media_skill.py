@@ -206,7 +206,7 @@ async def test_without_a_player_the_error_says_so(session_bus, call):
     async with player("vlc"):
         with pytest.raises(CallError, match="no player 'mpv'") as caught:
             await call("MediaSkill.play", player="mpv")
-        assert caught.value.hint == "there are: vlc"
+        assert caught.value.hint == "There are: vlc."
 
 
 @pytest.mark.parametrize("address", [None, "", "unix:path=/nowhere/bus", "nonsense"])
