@@ -271,6 +271,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             system=system,
             mcp=mcp,
             nodes=bus.nodes,
+            authority=lan.authority if lan is not None and lan.context is not None else None,
             metrics=MetricsRoute(
                 metrics,
                 registry,

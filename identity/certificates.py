@@ -32,6 +32,7 @@ from identity.limits import CERTIFICATES_S
 __all__ = [
     "Authority",
     "ServerCertificate",
+    "authority_for_browsers",
     "client_context",
     "needs_renewal",
     "own_names",
@@ -48,6 +49,13 @@ _RENEWED_BEFORE: Final = timedelta(days=30)
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\Z")
 _ELSEWHERE: Final = "192.0.2.1"
 """A documentation address (RFC 5737), to ask the system which of its own it would use to get there."""
+
+_PRIVATE: Final = (
+    *("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"),
+    # A provider changes the IPv6 addresses of a home from one day to the next.
+    "::/0",
+)
+"""Networks whose addresses a browser lets the authority vouch for."""
 
 
 class Authority:
@@ -75,7 +83,8 @@ class Authority:
                 return cls(*_load_authority(certificate_file, key_file))
             # A key without certificate is what a crash in between leaves; it is as good as a new one.
             key = _load_or_create_key(key_file)
-            certificate = _make_authority(key)
+            begins = datetime.now(UTC) - _BACKDATED
+            certificate = _make_authority(key, begins, begins + _AUTHORITY)
             write_private(certificate_file, _pem(certificate).encode())
             return cls(certificate, key)
 
@@ -235,6 +244,28 @@ def needs_renewal(certificate: ServerCertificate, names: Collection[str], addres
     return not (set(hosts) <= set(certificate.names) and set(numbers) <= set(certificate.addresses))
 
 
+def authority_for_browsers(directory: Path) -> bytes:
+    """Return the authority as phones and browsers are to trust it: DER, for names of the home alone.
+
+    It has the name and the key of the authority itself, so that the server's certificate is by both. Its
+    name constraints are the server's names and addresses, and private networks.
+
+    Raises:
+        ConfigError: If a file cannot be used.
+    """
+    certificate, key = _load_authority(directory / "ca.pem", directory / "ca.key")
+    server = ServerCertificate.load(directory)
+    networks = map(ipaddress.ip_network, dict.fromkeys((*_PRIVATE, *server.addresses)))
+    permitted = [*map(x509.DNSName, server.names), *map(x509.IPAddress, networks)]
+    made = _make_authority(
+        key,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+        x509.NameConstraints(permitted_subtrees=permitted, excluded_subtrees=None),
+    )
+    return made.public_bytes(Encoding.DER)
+
+
 def client_context(ca: str | None) -> ssl.SSLContext:
     """Make a client's side of TLS, 1.2 or newer, which always checks that the certificate is for the host.
 
@@ -289,24 +320,30 @@ def primary_address() -> str | None:
         return str(probe.getsockname()[0])
 
 
-def _make_authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    now = datetime.now(UTC)
+def _make_authority(
+    key: ec.EllipticCurvePrivateKey,
+    begins: datetime,
+    ends: datetime,
+    constraints: x509.NameConstraints | None = None,
+) -> x509.Certificate:
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     # The name is one of a kind, so that two homes do not get mixed up in a list of authorities.
     name = _name(f"Strawberry home {identifier.digest.hex()[:8]}")
-    return (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + _AUTHORITY)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signature=False), critical=True)
         .add_extension(identifier, critical=False)
-        .sign(key, SHA256())
     )
+    if constraints is not None:
+        builder = builder.add_extension(constraints, critical=True)
+    return builder.sign(key, SHA256())
 
 
 _BOTH: Final = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]

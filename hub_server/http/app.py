@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache
+from typing import Annotated
 
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -20,7 +22,7 @@ from chat.http.streams import Connections
 from chat.operations import Operations
 from chat.service import ChatService
 from contracts.answers.system import LinkHealth
-from contracts.errors import Forbidden, Unauthorized
+from contracts.errors import Forbidden, NotFound, Unauthorized
 from hub_agent.agents.operations import agents as agent_operations
 from hub_agent.bus.connection import ListNodes
 from hub_agent.calls.audit import AuditTrail
@@ -66,6 +68,8 @@ class Services:
         mcp: The endpoint of the Model Context Protocol.
         metrics: The numbers of this hub.
         nodes: Lists the nodes of the bus; None where it has none.
+        authority: Makes the certificate that browsers are to trust; None without TLS of
+            the hub's own.
     """
 
     settings: HubSettings
@@ -84,6 +88,7 @@ class Services:
     mcp: Mcp
     metrics: MetricsRoute
     nodes: ListNodes | None
+    authority: Callable[[], bytes] | None
 
 
 def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
@@ -99,6 +104,12 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             # Anybody may ask. What brokers and Home Assistant said, and what runs here, is for the home.
             return answer(_for_anybody(found))
         return answer(found)
+
+    async def authority(_: Request) -> Annotated[Response, "application/x-x509-ca-cert"]:
+        if services.authority is None:
+            raise NotFound("this hub has no certificate of its own")
+        made = await asyncio.to_thread(services.authority)
+        return Response(made, media_type="application/x-x509-ca-cert", headers={"cache-control": "no-store"})
 
     async def openapi(request: Request) -> Answer[OpenApi]:
         await of_home(request)
@@ -144,6 +155,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *operations.mount(audit, Audit(log, registry, services.connections)),
             *(operations.mount(system, services.system) if services.system is not None else ()),
             *(operations.mount(first_steps, services.system) if services.system is not None else ()),
+            Route("/ca.crt", authority),
             Route("/api/health", health),
             Route("/api/openapi.json", openapi),
         ],

@@ -13,7 +13,7 @@ from bus.ports import listen
 from contracts.addresses import bracketed, is_loopback
 from contracts.errors import ConfigError
 from hub_agent.settings import LanSettings
-from identity.certificates import ServerCertificate, primary_address
+from identity.certificates import ServerCertificate, authority_for_browsers, primary_address
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +56,10 @@ class Lan:
     def fingerprint(self) -> str:
         """That of the certificate; empty without TLS."""
         return self._certificate.fingerprint if self._certificate is not None else ""
+
+    def authority(self) -> bytes:
+        """Return what a browser trusts to trust this listener; see `authority_for_browsers`."""
+        return authority_for_browsers(self._directory)
 
     def names(self) -> frozenset[str]:
         """Return the host names of this machine, in small letters."""

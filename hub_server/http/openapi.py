@@ -20,7 +20,7 @@ from chat.operations import Operation, Stream
 from contracts.errors import PROBLEM_JSON
 from contracts.wire import Json
 
-_DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/")
+_DOCUMENTED: Final = ("/api/", "/v1/", "/ollama/", "/.well-known/", "/ca.crt")
 OPEN: Final = frozenset(
     {
         "GET /api/health",
@@ -33,6 +33,7 @@ OPEN: Final = frozenset(
         "POST /api/devices/join/poll",
         "GET /.well-known/strawberry",
         "GET /.well-known/jwks.json",
+        "GET /ca.crt",
     }
 )
 """Routes at which a request without a token is answered."""

@@ -1,12 +1,25 @@
 """Access for other machines: a switch, what it does, and the address with its QR code."""
 
+from typing import Final
+
 import segno
 from nicegui import ui
 
 from hub_server.system.first_steps import LanState, switch_lan
-from hub_web.parts.layout import actions, code, dot, note, problem, stack
+from hub_web.parts.layout import Words, actions, code, dot, folded, note, problem, stack
 from hub_web.texts import text
 from hub_web.view import view
+
+_TRUSTING: Final = {
+    "Android": "In the phone's settings, look for “CA certificate”, choose “Install anyway”, and the file "
+    "ca.crt. Open this page in Chrome: Firefox there has a list of its own.",
+    "iPhone, iPad": "Open the certificate in Safari and allow the profile. In Settings, open “Profile "
+    "Downloaded” and install it. Then switch it on in General, About, Certificate Trust Settings.",
+    "Windows, macOS, Linux": "Windows: open the file and put it into “Trusted Root Certification "
+    "Authorities”. macOS: open it, and choose “Always Trust” in Keychain Access. Firefox, and Chrome on "
+    "Linux: import it as an authority in the settings for certificates.",
+}
+"""By system, what a person does with the certificate."""
 
 
 def qr_code(content: str, label: str) -> None:
@@ -14,6 +27,30 @@ def qr_code(content: str, label: str) -> None:
     drawn = segno.make(content, error="l").svg_inline(omitsize=True, border=2, dark="#000", light="#fff")
     with ui.element("div").classes("sb-qr"):
         ui.html(drawn.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1), sanitize=False)
+
+
+def show_trust(address: str = "") -> None:
+    """Show how a phone or a browser comes to trust the certificate of the home, and what that means.
+
+    Args:
+        address: Of the hub as that device reaches it; by default the one that this page came from.
+    """
+    with folded(text("Trust the certificate of your home")):
+        note(
+            text(
+                "Then the device warns no more, and its browser can show notifications. Do it only where you "
+                "compared the fingerprint when it warned. It trusts what your home's key vouches for, and "
+                "that is limited to the names of your home and to addresses of private networks. The key "
+                "stays on the hub's machine."
+            )
+        )
+        view.link(text("Get the certificate"), f"{address}/ca.crt")
+        if address:
+            code(f"{address}/ca.crt", label=text("Address of the certificate")).classes("sb-wrap")
+        for system, steps in _TRUSTING.items():
+            with ui.element("div"):
+                Words("p", system, "sb-strong")
+                note(text(steps))
 
 
 def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool = False) -> None:
@@ -79,3 +116,4 @@ def _address(found: LanState, address: str, told: str) -> None:
                 )
                 note(warning)
                 code(found.fingerprint, label=text("Fingerprint of the certificate")).classes("sb-wrap")
+                show_trust(found.url)

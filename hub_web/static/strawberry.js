@@ -101,6 +101,18 @@
       return { code: "unreachable" };
     });
 
+  // Behind a certificate that a browser does not trust it takes no service worker, although its person has
+  // accepted the warning: null where the hub answers, and the browser refuses all the same.
+  async function registered() {
+    const path = `${base}/sw.js`;
+    try {
+      return await navigator.serviceWorker.register(path, { scope: `${base}/` });
+    } catch {
+      await fetch(path, { cache: "no-store" });
+      return null;
+    }
+  }
+
   addEventListener("click", async ({ target }) => {
     const button = target.closest?.(".sb-copy");
     if (!button) return;
@@ -213,14 +225,16 @@
       if (!isSecureContext) return { problem: "insecure" };
       if (!("serviceWorker" in navigator) || !("PushManager" in window)) return { problem: "unsupported" };
       if (Notification.permission === "denied") return { problem: "denied" };
-      const registration = await navigator.serviceWorker.getRegistration(`${base}/`);
+      const registration = await registered().catch(() => undefined);
+      if (registration === null) return { problem: "untrusted" };
       const made = await registration?.pushManager.getSubscription();
       return { id: (made && localStorage.getItem("push")) || "" };
     },
     // Asks the person, and has notifications sent to this browser; returns its id, or the error.
     tell: answering(async () => {
       if ((await Notification.requestPermission()) !== "granted") return { code: "denied" };
-      const registration = await navigator.serviceWorker.register(`${base}/sw.js`, { scope: `${base}/` });
+      const registration = await registered();
+      if (!registration) return { code: "untrusted" };
       await navigator.serviceWorker.ready;
       const { key } = await (await fetch(`${base}/api/push`)).json();
       let made;

@@ -1,6 +1,7 @@
 """The hub's HTTP API as another machine sees it, over real TLS."""
 
 import logging
+import ssl
 from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -115,6 +116,20 @@ async def test_what_a_device_is_told_is_good_from_where_it_asks(lan: tuple[Home,
     document = ca_document(hub_id=card.hub_id, ca=card.ca)
     assert registry.key.public.verify(urlsafe_b64decode(card.ca_signature + "=="), document)
     assert registry.settings.bus.ca == authority.pem
+
+
+async def test_who_accepted_the_warning_gets_what_a_browser_trusts(lan: tuple[Home, Authority]) -> None:
+    home, authority = lan
+    async with httpx.AsyncClient(
+        base_url=f"https://127.0.0.1:{home.hub.lan_port}", verify=False
+    ) as accepting:
+        answer = await accepting.get("/ca.crt")
+    assert answer.headers["content-type"] == "application/x-x509-ca-cert"
+    pem = ssl.DER_cert_to_PEM_cert(answer.content)
+    # Not the authority itself, which vouches for any name.
+    assert pem.strip() != authority.pem.strip()
+    async with httpx.AsyncClient(verify=client_context(pem)) as client:
+        assert (await client.get(f"https://127.0.0.1:{home.hub.lan_port}/api/health")).status_code == 200
 
 
 async def test_a_renewed_certificate_is_shown_without_a_restart(

@@ -207,6 +207,7 @@ GET    /api/health                                      *
 GET    /api/openapi.json                                AMGD
 GET    /.well-known/strawberry                          *
 GET    /.well-known/jwks.json                           *
+GET    /ca.crt                                          *
 POST   /api/devices/enrol                               *
 POST   /api/devices/join                                *
 POST   /api/devices/join/poll                           *

@@ -20,7 +20,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from contracts.errors import ConfigError
-from identity.certificates import Authority, ServerCertificate, client_context, needs_renewal, own_names
+from identity.certificates import (
+    Authority,
+    ServerCertificate,
+    authority_for_browsers,
+    client_context,
+    needs_renewal,
+    own_names,
+)
 from identity.keys import KeyPair
 from tests.requirements import require
 
@@ -123,6 +130,19 @@ def test_a_client_that_pins_the_authority_trusts_the_server(
     server: ServerCertificate, authority: Authority, host: str
 ) -> None:
     assert shake_hands(server.context(), client_context(authority.pem), host) == "TLSv1.3"
+
+
+def test_what_a_browser_trusts_is_good_for_the_home_alone(
+    server: ServerCertificate, authority: Authority, directory: Path, tmp_path: Path
+) -> None:
+    browser = ssl.create_default_context(cadata=authority_for_browsers(directory))
+    for host in (*NAMES, *ADDRESSES):
+        assert shake_hands(server.context(), browser, host) == "TLSv1.3"
+    for host in ("bank.example", "203.0.113.7"):
+        other = authority.issue((host,), (), directory=tmp_path / host)
+        assert shake_hands(other.context(), client_context(authority.pem), host) == "TLSv1.3"
+        with pytest.raises(ssl.SSLCertVerificationError, match="permitted subtree violation"):
+            shake_hands(other.context(), browser, host)
 
 
 def test_tls_1_2_is_taken_and_nothing_older(server: ServerCertificate, authority: Authority) -> None:

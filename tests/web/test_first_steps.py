@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from deploy.directory import Home
+from hub_registry.access.bearer import SESSION_COOKIE
 from tests.e2e.house import House, wait_for
 from tests.hub_home_assistant.recorded import TOKEN, Recorded, recorded
 from tests.model_server import Says, ScriptedModel
 from tests.ports import free_port
-from tests.web.conftest import Visitor
+from tests.web.conftest import PATIENCE_MS, Visitor
 
 Visit = Callable[..., Visitor]
 Picture = Callable[[Page, str], Path]
@@ -151,6 +153,31 @@ def _add_a_device(visitor: Visitor, picture: Picture, home: Path) -> None:
     house.start("porch", *running[1:], home=home)
     expect(page.get_by_text("Porch is here")).to_be_visible()
     house.kill("porch")
+
+
+def test_a_phone_whose_person_accepted_the_warning_learns_what_notifications_need(
+    browser: Browser, picture: Picture, tmp_path: Path, sandbox_files: Path
+) -> None:
+    with House(tmp_path / "house", sandbox=sandbox_files, debug=False) as home:
+        port = free_port()
+        home.start_up("--lan", "--https-port", str(port), "--mqtts-port", str(free_port()), "--no-spoke")
+        url, token = f"https://127.0.0.1:{port}", Home(home.home).token_file.read_text().strip()
+        context = browser.new_context(ignore_https_errors=True, has_touch=True)
+        context.set_default_timeout(PATIENCE_MS)
+        context.grant_permissions(["notifications"], origin=url)
+        context.add_cookies([{"name": SESSION_COOKIE, "value": token, "url": url}])
+        page = context.new_page()
+        page.goto(url)
+        page.get_by_role("button", name="Notifications", exact=False).click()
+        dialog = page.get_by_role("dialog", name="Notifications")
+        expect(dialog).to_contain_text("only where it trusts the certificate")
+        dialog.get_by_text("Trust the certificate of your home").click()
+        expect(dialog).to_contain_text("Android")
+        picture(page, "notifications-untrusted")
+        with page.expect_download() as download:
+            dialog.get_by_role("link", name="Get the certificate").click()
+        assert download.value.suggested_filename == "ca.crt"
+        context.close()
 
 
 def _invite(page: Page, picture: Picture) -> None:

@@ -10,6 +10,7 @@ from contracts.answers.live import PushDevice
 from contracts.errors import StrawberryError
 from hub_live.push import operations
 from hub_web.parts.layout import Words, heading, icon_button, note
+from hub_web.parts.network import show_trust
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -19,6 +20,8 @@ _PROBLEMS: Final = {
     "screen first.",
     "denied": "This browser does not allow notifications of this page. Allow them in its settings.",
     "no_service": "This browser could not reach its push service. Try again when it has a connection.",
+    "untrusted": "This browser shows notifications only where it trusts the certificate, and it does not "
+    "trust that of your home yet.",
     "unreachable": "The hub does not answer.",
 }
 
@@ -51,6 +54,8 @@ async def _show(place: ui.element, own: str, problem: str) -> None:
         heading(text("On your phone"), level=3)
         if problem in _PROBLEMS:
             note(text(_PROBLEMS[problem]))
+            if problem == "untrusted":
+                show_trust()
         elif own in {each.id for each in found.devices}:
             note(text("This browser gets your notifications, also while no page is open."))
         else:
