@@ -150,7 +150,6 @@ async def open_leading(
     skills: tuple[HubSkill, ...],
     trail: AuditTrail,
     announce: Callable[[], Awaitable[None]] | None,
-    version: str,
 ) -> AsyncIterator[None]:
     """Do what only one hub of a home does, for as long as the context is open.
 
@@ -202,7 +201,6 @@ async def open_leading(
                 ask=agent.assistant.ask,
                 feed=live.feed,
                 events=live.events,
-                version=version,
             )
         )
         if announce is not None:

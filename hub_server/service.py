@@ -13,8 +13,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +36,7 @@ from contracts.addresses import bracketed, reachable
 from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
+from contracts.version import own_version
 from hub_agent.address import announced, provide_token
 from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.calls.audit import AuditTrail
@@ -158,7 +158,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         await provide_token(settings.directory, registry)
         trail = AuditTrail(registry.store, keep_days=settings.audit.keep_days)
         stack.push_async_callback(trail.flush)
-        bus = await stack.enter_async_context(open_bus(settings, registry, trail, version=_version()))
+        bus = await stack.enter_async_context(open_bus(settings, registry, trail))
         own = OwnSkills(registry.directory, registry.accounts)
         metrics = Metrics()
         manager = DeviceManager(
@@ -218,7 +218,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             skills=skills,
             trail=trail,
             announce=_announcement(registry, lan, settings.http.base_path),
-            version=_version(),
         )
         if settings.is_replica:
             await stack.enter_async_context(own.offering(skills))
@@ -246,7 +245,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     lambda: lan.fingerprint if lan is not None else "",
                 ),
             )
-        mcp = Mcp(agent.calls, agent.agents, agent.prompter, gate, connections, tasks, operations, _version())
+        mcp = Mcp(agent.calls, agent.agents, agent.prompter, gate, connections, tasks, operations)
         stack.callback(registry.authority.on_revoked(mcp.end_revoked))
         sockets = ChatSockets(
             agent.assistant,
@@ -281,7 +280,6 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 gate,
                 bus,
                 pool,
-                version=_version(),
                 open_here=settings.metrics.loopback and not settings.http.has_proxy,
             ),
         )
@@ -313,7 +311,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     operations=operations,
                     app=app,
                     sockets=sockets,
-                    version=_version(),
+                    version=own_version(),
                 )
             )
         yield Hub(
@@ -375,7 +373,7 @@ async def _trace_export(
         return ()
     from hub_server.seeing.traces import open_traces
 
-    export = open_traces(settings.otlp_endpoint, version=_version(), tasks=tasks)
+    export = open_traces(settings.otlp_endpoint, tasks=tasks)
     return (await stack.enter_async_context(export),)
 
 
@@ -395,7 +393,7 @@ def _wyoming(settings: HubSettings, registry: Registry, ask: Ask) -> AbstractAsy
     from hub_server.wyoming import open_handle_service
 
     language = settings.household.language
-    return open_handle_service(settings.wyoming, registry, ask, language=language, version=_version())
+    return open_handle_service(settings.wyoming, registry, ask, language=language)
 
 
 async def _warm(registry: Registry, language: str) -> None:
@@ -444,7 +442,7 @@ def _health(settings: HubSettings, gateway: LiveGateway, bus: Bus, leader: Leade
     connected = bus.link.connected and (home is None or home.link.connected)
     return Health(
         status="ok" if connected else "degraded",
-        version=_version(),
+        version=own_version(),
         instance=settings.instance,
         broker=bus.health(),
         home_broker=home.health() if home is not None else None,
@@ -480,11 +478,3 @@ def _about(
 
 def _url(settings: HubSettings, port: int) -> str:
     return f"http://{bracketed(reachable(settings.http.host))}:{port}{settings.http.base_path}"
-
-
-@cache
-def _version() -> str:
-    try:
-        return version("strawberry-home")
-    except PackageNotFoundError:
-        return "unknown"

@@ -20,6 +20,7 @@ from wyoming.ping import Ping, Pong
 from chat.tasks import open_tasks
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import NotFound, StrawberryError
+from contracts.version import own_version
 from hub_agent.chat.assistant import Ask
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer
@@ -36,7 +37,7 @@ _NAME: Final = "wyoming.handle"
 
 @asynccontextmanager
 async def open_handle_service(
-    settings: WyomingSettings, registry: Registry, ask: Ask, *, language: str, version: str
+    settings: WyomingSettings, registry: Registry, ask: Ask, *, language: str
 ) -> AsyncIterator[int]:
     """Handle texts for as long as the context is open; it yields its port.
 
@@ -46,7 +47,7 @@ async def open_handle_service(
     Raises:
         ConfigError: If the port is taken, or others than those allowed could use it.
     """
-    service = _HandleService(settings, registry, ask, language=language, version=version)
+    service = _HandleService(settings, registry, ask, language=language)
     async with open_server(
         service.serve, host=settings.host, port=settings.port, allow=settings.allow, protocol="Wyoming"
     ) as port:
@@ -55,14 +56,11 @@ async def open_handle_service(
 
 
 class _HandleService:
-    def __init__(
-        self, settings: WyomingSettings, registry: Registry, ask: Ask, *, language: str, version: str
-    ) -> None:
+    def __init__(self, settings: WyomingSettings, registry: Registry, ask: Ask, *, language: str) -> None:
         self._settings = settings
         self._registry = registry
         self._ask = ask
         self._language = language
-        self._version = version
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection; what it asked for ends with it."""
@@ -74,7 +72,7 @@ class _HandleService:
                     search = self._registry.search
                     await search.catch_up()
                     languages = {self._language, *search.languages}
-                    await connection.send(_info(self._version, sorted(languages)))
+                    await connection.send(_info(sorted(languages)))
                 elif Ping.is_type(event.type):
                     await connection.send(Pong())
                 elif Transcript.is_type(event.type):
@@ -133,8 +131,8 @@ def _said(message: str, hint: str) -> str:
     return " ".join(filter(None, (f"{message.rstrip('.')}.", hint)))
 
 
-def _info(version: str, tags: list[str]) -> Info:
-    about = Attribution("Strawberry", "")
+def _info(tags: list[str]) -> Info:
+    about, version = Attribution("Strawberry", ""), own_version()
     # Home Assistant greys out a service without the language of the pipeline.
     model = HandleModel("assistant", about, installed=True, description=None, version=version, languages=tags)
     program = HandleProgram(

@@ -160,7 +160,6 @@ async def open_spoke(
             device=device,
             epoch=next_epoch(settings.directory),
             manifest=manifest_of(registrations),
-            version=settings.version,
         )
         server: ChatServer | None = None
         link = open_link(membership.link_settings(), will=status.begin, wait_s=settings.broker_wait_s)

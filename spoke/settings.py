@@ -52,7 +52,6 @@ class SpokeSettings(Strict):
         insecure: Whether unencrypted connections to a hub and broker on another machine are allowed.
         skills: Folders with the user's skills.
         samples: Whether the sample skills are offered too, or the names of those that are.
-        version: Version of the software, published with each status.
         heartbeat_s: Seconds between two heartbeats.
         hub_wait_s: How long the first status waits for the hub's, which it then answers.
         republish_within_s: Upper bound of the random delay before republishing for a new session of the
@@ -80,7 +79,6 @@ class SpokeSettings(Strict):
     insecure: bool = False
     skills: tuple[Path, ...] = ()
     samples: bool | tuple[str, ...] = False
-    version: str = ""
     heartbeat_s: Annotated[float, Field(gt=0)] = HEARTBEAT_S
     hub_wait_s: Annotated[float, Field(ge=0)] = 0.2
     republish_within_s: Annotated[float, Field(ge=0)] = 2

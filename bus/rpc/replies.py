@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import KW_ONLY, dataclass
 
 from bus.link import Link
 from bus.rpc.incoming import IncomingCall
@@ -18,29 +19,28 @@ _HINT_LENGTH = 1_000
 _CLASS_LENGTH = 200
 
 
+@dataclass(eq=False)
 class Replies:
     """Makes the replies of one device in one epoch, and sends them.
 
-    Args:
+    Attributes:
         max_payload: Bytes that a signed reply may have.
         tasks: Of the responder, for replies that must wait for room.
     """
 
-    def __init__(
-        self, link: Link, seal: Seal, *, device: str, epoch: int, max_payload: int, tasks: asyncio.TaskGroup
-    ) -> None:
-        self._link = link
-        self._seal = seal
-        self._device = device
-        self._epoch = epoch
-        self._max_payload = max_payload
-        self._tasks = tasks
+    link: Link
+    seal: Seal
+    _: KW_ONLY
+    device: str
+    epoch: int
+    max_payload: int
+    tasks: asyncio.TaskGroup
 
     def topic(self, instance: str, call_id: str) -> str:
-        return topics.RESULT.build(device=self._device, instance=instance, call=call_id)
+        return topics.RESULT.build(device=self.device, instance=instance, call=call_id)
 
     def accepted(self, incoming: IncomingCall) -> bytes:
-        return self._seal.seal(incoming.reply_topic, Accepted(id=incoming.id, epoch=self._epoch))
+        return self.seal.seal(incoming.reply_topic, Accepted(id=incoming.id, epoch=self.epoch))
 
     def progress(self, incoming: IncomingCall, value: Json) -> bytes:
         """Make the report of a call that runs.
@@ -48,9 +48,9 @@ class Replies:
         Raises:
             PydanticSerializationError: If the value is not JSON.
         """
-        progress = Progress(id=incoming.id, epoch=self._epoch, seq=incoming.progress_seq, value=value)
+        progress = Progress(id=incoming.id, epoch=self.epoch, seq=incoming.progress_seq, value=value)
         incoming.progress_seq += 1
-        return self._seal.seal(incoming.reply_topic, progress)
+        return self.seal.seal(incoming.reply_topic, progress)
 
     def result(self, incoming: IncomingCall, value: Json) -> bytes:
         """Make the reply with the result of a call; ``too_large`` if it has too many bytes.
@@ -58,13 +58,13 @@ class Replies:
         Raises:
             PydanticSerializationError: If the value is not JSON.
         """
-        result = Result(id=incoming.id, epoch=self._epoch, value=value, ran_ms=_ran_ms(incoming))
-        sealed = self._seal.seal(incoming.reply_topic, result)
-        if len(sealed) <= self._max_payload:
+        result = Result(id=incoming.id, epoch=self.epoch, value=value, ran_ms=_ran_ms(incoming))
+        sealed = self.seal.seal(incoming.reply_topic, result)
+        if len(sealed) <= self.max_payload:
             return sealed
         too_large = CallError(
             ErrorCode.TOO_LARGE,
-            f"the result has {len(sealed):,} bytes; {self._max_payload:,} are allowed",
+            f"the result has {len(sealed):,} bytes; {self.max_payload:,} are allowed",
             hint="Ask for less at once.",
         )
         return self.failure(incoming, too_large)
@@ -73,27 +73,27 @@ class Replies:
         """Make the reply that says why a call has no result."""
         failure = Failure(
             id=incoming.id,
-            epoch=self._epoch,
+            epoch=self.epoch,
             code=error.code,
             message=_text(error.message, _MESSAGE_LENGTH),
             hint=_text(error.hint, _HINT_LENGTH),
             exception=_text(error.exception, _CLASS_LENGTH),
             ran_ms=_ran_ms(incoming),
         )
-        return self._seal.seal(incoming.reply_topic, failure)
+        return self.seal.seal(incoming.reply_topic, failure)
 
     def send(self, incoming: IncomingCall, sealed: bytes) -> None:
         """Send a reply now, or as soon as there is room; drop it if there is no connection."""
         try:
-            self._link.publish_nowait(incoming.message(sealed))
+            self.link.publish_nowait(incoming.message(sealed))
         except Disconnected:
-            if self._link.connected:
-                self._tasks.create_task(self.deliver(incoming, sealed), name="reply that waits for room")
+            if self.link.connected:
+                self.tasks.create_task(self.deliver(incoming, sealed), name="reply that waits for room")
 
     async def deliver(self, incoming: IncomingCall, sealed: bytes) -> None:
         """Send a reply; waits while too much is in flight."""
         try:
-            await self._link.send(incoming.message(sealed))
+            await self.link.send(incoming.message(sealed))
         except Disconnected:
             # Ignore Disconnected: the reply is kept, and the hub asks again when the link is back.
             _log.info("the reply to call %s waits to be asked for again", incoming.id)

@@ -6,13 +6,13 @@ import json
 import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final, cast
 
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError
+from contracts.version import own_version
 from contracts.wire import rfc3339
 from deploy.backup.contents import IN_PARTS, Found, find_files, temporary_directory
 from deploy.directory import Home
@@ -121,7 +121,7 @@ def _add_manifest(archive: tarfile.TarFile, copies: Path, *, captures: bool) -> 
     contents = inspect(copies / "hub__hub.db")
     manifest = {
         "format": FORMAT,
-        "version": version("strawberry-home"),
+        "version": own_version(),
         "created_at": rfc3339(datetime.now(UTC)),
         "hub_id": contents.hub_id,
         "database": contents.revision,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
-from deploy.cli.arguments import add_lan, add_listeners, add_node, add_trust
 from deploy.cli.hub.logins import login
 from deploy.cli.resources import add_declared
 from deploy.cli.serve import run_broker
+from deploy.cli.terminal.arguments import add_lan, add_listeners, add_node, add_trust
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.parser import Parser, days, port

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import Final, NoReturn
 
+from contracts.version import own_version
 from deploy.cli.terminal.parser import Parser
 
 GROUPS: Final = {
@@ -128,10 +129,8 @@ class _MainParser(Parser):
 
 
 class _Version(argparse.Action):
-    """Prints the version, looked up only when asked for: reading package metadata takes a while."""
+    """Prints the version."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version
-
-        print(f"strawberry {version('strawberry-home')}")
+        print(f"strawberry {own_version()}")
         parser.exit()

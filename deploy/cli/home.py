@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter
 
 from contracts.answers.devices import Purged
 from contracts.errors import ConfigError
+from contracts.version import own_version
 from contracts.wire import rfc3339
 from deploy import limits
 from deploy.certificate import provide_certificate
@@ -159,7 +159,7 @@ def update(options: argparse.Namespace) -> None:
         where = ", where WHEEL is the file of the new version" if needs_wheel else ""
         Output(options.json).result(
             {"installed": installed.kind, "command": command},
-            text=f"Strawberry {version(PACKAGE)} was installed {installed.about}. "
+            text=f"Strawberry {own_version()} was installed {installed.about}. "
             f"Update it with the following command{where}:\n"
             f"  {command}",
         )
@@ -174,7 +174,7 @@ def update(options: argparse.Namespace) -> None:
 
 
 def _show_newest(options: argparse.Namespace, installed: Installation) -> None:
-    own = version(PACKAGE)
+    own = own_version()
     with waiting("asking for the newest version"):
         newest = newest_release()
     command = installed.command(PACKAGE)

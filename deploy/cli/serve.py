@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from contracts.errors import ConfigError
 from deploy import limits
-from deploy.cli.arguments import (
+from deploy.cli.hub.join import join
+from deploy.cli.terminal.arguments import (
     add_hub_arguments,
     add_insecure,
     add_spoke_arguments,
     add_up_arguments,
 )
-from deploy.cli.hub.join import join
 from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
 from deploy.cli.terminal.parser import Parser
@@ -278,8 +278,6 @@ async def _serve_child(opening: "AbstractAsyncContextManager[Spoke]", report: Re
 
 
 def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
-    from importlib.metadata import version
-
     from deploy.settings.settings import (
         read_gateway,
         read_household,
@@ -304,7 +302,6 @@ def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
         insecure=options.insecure,
         skills=folders,
         samples=sample_names(options.samples),
-        version=version("strawberry-home"),
         models=read_models(home),
         gateway=read_gateway(home),
         limits=read_limits(home),

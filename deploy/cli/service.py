@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigError
-from deploy.cli.arguments import add_hub_arguments, add_spoke_arguments, add_up_arguments
+from deploy.cli.terminal.arguments import add_hub_arguments, add_spoke_arguments, add_up_arguments
 from deploy.cli.terminal.output import Output, columns, note
 from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home

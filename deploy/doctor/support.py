@@ -10,20 +10,21 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote_plus, urlsplit
 
 from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys, read_tables
 from contracts.errors import ConfigError, StrawberryError
+from contracts.version import own_version
 from deploy import limits
 from deploy.directory import Home
 from deploy.doctor.checks import Check
 from deploy.logs.logs import redact
 from deploy.service.plan import KINDS
 from deploy.service.systemd import Systemd
-from deploy.update.installation import PACKAGE, find_installation
+from deploy.update.installation import find_installation
 
 _SHOWN: Final = frozenset(
     {"format", "kind", "language", "model", "name", "provider", "time_zone"}
@@ -87,7 +88,7 @@ def _document(value: Any) -> str:
 def _versions() -> dict[str, Any]:
     installed = find_installation()
     return {
-        "strawberry": version(PACKAGE),
+        "strawberry": own_version(),
         "installed": installed.kind,
         "python": sys.version,
         "system": platform.platform(),

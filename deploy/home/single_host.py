@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from contracts.errors import ConfigError
+from contracts.version import own_version
 from deploy import limits
 from deploy.directory import Home, only_hub
 from deploy.home.child import Child, start_broker
@@ -57,8 +58,6 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         # It loads its code while this process does.
         broker = await stack.enter_async_context(start_broker(home)) if wanted == "embedded" else None
         with quick_imports():
-            from importlib.metadata import version
-
             from deploy.settings.settings import check_settings, read_broker_port
         check_settings(home)
         check_hub_ports(options.hub)
@@ -67,11 +66,10 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
             await _released(home)
             ports, moved = check_broker_ports(options.ports, options.hub.lan, setting=read_broker_port(home))
             options = replace(options, ports=ports)
-        release = version("strawberry-home")
         report.state(
             "starting",
-            f"Strawberry {release}, files in {home.directory}",
-            version=release,
+            f"Strawberry {own_version()}, files in {home.directory}",
+            version=own_version(),
             home=str(home.directory),
         )
         if moved is not None:

@@ -79,15 +79,10 @@ async def open_bus(
     settings: HubSettings,
     registry: Registry,
     trail: AuditTrail,
-    *,
-    version: str,
 ) -> AsyncIterator[Bus]:
     """Connect to the broker, listen to the devices, and be able to call them.
 
     A broker that is away is waited for in the background.
-
-    Args:
-        version: Of this hub, for its status.
 
     Raises:
         ConfigError: If the address or the certificate authority of the broker cannot be used.
@@ -98,7 +93,6 @@ async def open_bus(
     presence = HubPresence(
         seal,
         instance=settings.instance,
-        version=version,
         started_at=next_start(settings.directory / "started"),
     )
     async with AsyncExitStack() as stack:

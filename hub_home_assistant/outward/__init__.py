@@ -64,7 +64,6 @@ async def open_outward(
     ask: Ask,
     feed: Feed,
     events: Events,
-    version: str,
 ) -> AsyncIterator[Outward]:
     """Publish what is exposed, and carry out what is asked for, for as long as the context is open."""
     exposures = Exposures(registry.store)
@@ -77,9 +76,7 @@ async def open_outward(
             return
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         place = partial(Place.of, registry.hub_id, settings.instance)
-        publishing = Publishing(
-            registry.directory, exposures, home, settings.discovery, version, place, tasks
-        )
+        publishing = Publishing(registry.directory, exposures, home, settings.discovery, place, tasks)
         parts = HubParts(registry, ask, events, publishing)
         publishing.extend, publishing.url = parts.extend, registry.settings.url
         publishing.language = settings.household.language

@@ -19,6 +19,7 @@ from contracts.answers.system import Discovery
 from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
 from contracts.rates import complaint_limit
+from contracts.version import own_version
 from contracts.wire import Json, rfc3339
 from hub_agent.bus.home_link import HomeLink
 from hub_home_assistant import limits
@@ -58,7 +59,6 @@ class Publishing:
     exposures: Exposures
     home: HomeLink
     discovery: Discovery
-    version: str
     place: Callable[[str], Place]
     tasks: asyncio.TaskGroup
     extend: Callable[[Announcement], None] = lambda _: None
@@ -280,13 +280,13 @@ class Publishing:
     def _announce(self, device: str) -> Announcement | None:
         """Make what is to be published of a device; None where nothing of it is exposed."""
         place = self.place(device)
-        origin = {"name": "Strawberry", "sw_version": self.version}
+        origin = {"name": "Strawberry", "sw_version": own_version()}
         described = {"identifiers": [place.node], "manufacturer": "Strawberry"}
         if self.url is not None:
             page = "" if device == HUB else f"/devices/{device}"
             described["configuration_url"] = f"{self.url.rstrip('/')}{page}"
         if device == HUB:
-            described |= {"name": "Strawberry", "model": "Hub", "sw_version": self.version}
+            described |= {"name": "Strawberry", "model": "Hub", "sw_version": own_version()}
             made = Announcement(place, described, origin)
             made.states[place.topic("availability")] = topics.HOME_ONLINE
             self.extend(made)

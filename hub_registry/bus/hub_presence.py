@@ -10,6 +10,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.devices.presence import HubStatus
 from contracts.devices.rpc import Control
+from contracts.version import own_version
 from hub_registry.storage.tables import now
 from identity.envelope import Seal
 from identity.files import write_private
@@ -40,13 +41,10 @@ class HubPresence:
         words: See `HubStatus`.
     """
 
-    def __init__(
-        self, seal: Seal, *, instance: str, version: str = "", started_at: datetime | None = None
-    ) -> None:
+    def __init__(self, seal: Seal, *, instance: str, started_at: datetime | None = None) -> None:
         self._seal = seal
         self._instance = instance
         self.topic = topics.HUB_STATUS.build(instance=instance)
-        self._version = version
         self._started_at = started_at or now()
         self.session = secrets.token_hex(8)
         self.silent = False
@@ -81,7 +79,7 @@ class HubPresence:
                 "state": state,
                 "started_at": self._started_at,
                 "session": self.session,
-                "version": self._version,
+                "version": own_version(),
                 "words": self.words,
             }
         )

@@ -61,7 +61,6 @@ class Mcp:
     Args:
         connections: The clients that wait.
         tasks: Owns the server and its calls.
-        version: Of Strawberry.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Mcp:
         connections: Connections,
         tasks: asyncio.TaskGroup,
         operations: Operations[Bearer],
-        version: str,
     ) -> None:
         self._calls = calls
         self._agents = agents
@@ -83,7 +81,6 @@ class Mcp:
         self._runs = ToolRuns(calls.questions, tasks)
         self._operations = operations
         self._gate = gate
-        self._version = version
         self._server = Lazy(self._open, tasks=tasks, name="MCP server")
         # By session, whose it is; the one that was used longest ago is first.
         self._sessions: OrderedDict[str, _Holder] = OrderedDict()
@@ -170,7 +167,6 @@ class Mcp:
             self._runs,
             self._operations,
             self._gate,
-            version=self._version,
         )
         async with server.manager.run():
             yield server

@@ -30,6 +30,7 @@ from chat.operations import Operation, Operations
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.errors import Forbidden, StrawberryError
 from contracts.validation import validated
+from contracts.version import own_version
 from hub_agent.agents.agent import ASSISTANT
 from hub_agent.agents.agents import Agents
 from hub_agent.calls.direct import DirectCalls
@@ -72,8 +73,6 @@ class McpServer:
         runs: ToolRuns,
         operations: Operations[Bearer],
         gate: Gate,
-        *,
-        version: str,
     ) -> None:
         self._calls = calls
         self._agents = agents
@@ -84,7 +83,7 @@ class McpServer:
         server: Server[Any] = Server(
             "strawberry",
             title="Strawberry",
-            version=version,
+            version=own_version(),
             instructions=_INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,

@@ -17,6 +17,7 @@ from agent_core.lazy import Lazy
 from chat.turns import Turns
 from contracts.addresses import is_loopback
 from contracts.errors import Forbidden, StorageError
+from contracts.version import own_version
 from hub_agent.bus.connection import Bus
 from hub_agent.calls.rate import Quotas
 from hub_live.watchers.tables import WatcherRow
@@ -53,7 +54,6 @@ class MetricsRoute:
     gate: Gate
     bus: Bus
     pool: Lazy[Pool]
-    version: str
     open_here: bool = False
 
     def routes(self) -> list[BaseRoute]:
@@ -98,7 +98,7 @@ class MetricsRoute:
                 family.add_metric([value], each.buckets(), each.total)
             return family
 
-        yield many("Gauge", "build_info", "The version that runs", "version", [(self.version, 1)])
+        yield many("Gauge", "build_info", "The version that runs", "version", [(own_version(), 1)])
         yield many("Counter", "calls", "Skill calls that ended", "where outcome", metrics.calls.items())
         yield histogram("call_seconds", "How long skill calls took", "where", metrics.call_seconds)
         yield many("Counter", "turns", "Turns that ended", "mode outcome", metrics.turns.items())

@@ -17,6 +17,7 @@ from agent_core.skills.running.execution import in_thread
 from chat.tasks import supervise
 from chat.turns import Turn
 from contracts.tracing.trace import TurnSpan
+from contracts.version import own_version
 from hub_agent.chat.traces import plain_detail
 from hub_server import limits
 
@@ -34,12 +35,10 @@ class TraceExport:
 
     Args:
         endpoint: Of the collector, without ``/v1/traces``.
-        version: Of Strawberry.
     """
 
-    def __init__(self, endpoint: str, version: str) -> None:
+    def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._version = version
         self._waiting: asyncio.Queue[_Ended] = asyncio.Queue(limits.TRACES_WAITING)
         self._provider: Any = None
         self._trace_id = 0
@@ -72,7 +71,7 @@ class TraceExport:
         trace: Any = importlib.import_module("opentelemetry.trace")
         if self._provider is None:
             self._provider = self._opened()
-        tracer = self._provider.get_tracer("strawberry", self._version)
+        tracer = self._provider.get_tracer("strawberry", own_version())
         self._trace_id = _trace_id(turn.id)
         start, spans = end - round(turn.trace.seconds * 1_000 * _MS), turn.trace.spans()
         about = {
@@ -109,7 +108,7 @@ class TraceExport:
         generator = ids.RandomIdGenerator()
         # A person finds the trace of a turn by the id of the turn.
         generator.generate_trace_id = lambda: self._trace_id
-        resource = {"service.name": "strawberry-hub", "service.version": self._version}
+        resource = {"service.name": "strawberry-hub", "service.version": own_version()}
         provider = sdk.TracerProvider(
             id_generator=generator, resource=resources.Resource.create(resource), shutdown_on_exit=False
         )
@@ -123,11 +122,9 @@ class TraceExport:
 
 
 @asynccontextmanager
-async def open_traces(
-    endpoint: str, *, version: str, tasks: asyncio.TaskGroup
-) -> AsyncIterator[Callable[[Turn], None]]:
+async def open_traces(endpoint: str, *, tasks: asyncio.TaskGroup) -> AsyncIterator[Callable[[Turn], None]]:
     """Send traces within the block; yield what is called with each turn that has ended."""
-    export = TraceExport(endpoint, version)
+    export = TraceExport(endpoint)
     task = supervise(tasks, export.run, name="traces")
     try:
         yield export.note

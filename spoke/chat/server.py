@@ -39,6 +39,7 @@ from chat.operations import Needs, Operations
 from chat.tasks import open_tasks
 from contracts.devices.presence import SpokeSummary
 from contracts.errors import InvalidMessage, Unauthorized
+from contracts.version import own_version
 from identity.files import write_private
 from identity.keys import KeyPair
 from identity.logins import challenges
@@ -178,7 +179,7 @@ class ChatServer:
 
             enrolment, settings = self.enrolment(), self.settings
             profile, words = enrolment.profile, tuple(map(word_of, settings.voice.wake_words))
-            return Names(enrolment.device, profile.name, profile.area or "", words, settings.version)
+            return Names(enrolment.device, profile.name, profile.area or "", words, own_version())
 
         return Speech(
             self.settings.voice,
@@ -248,7 +249,7 @@ class ChatServer:
         return JSONResponse(
             {
                 "status": "ok" if connected else "degraded",
-                "version": self.settings.version,
+                "version": own_version(),
                 "device": self.enrolment().device,
                 "broker": {"connected": connected},
             }
@@ -259,7 +260,7 @@ class ChatServer:
         return SpokeSummary(
             device=enrolment.device,
             name=enrolment.profile.name,
-            version=self.settings.version,
+            version=own_version(),
             connected=connected,
             hub_online=self._is_hub_there(),
             hub_url=enrolment.hub_url,

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from pydantic import ValidationError
@@ -139,37 +139,36 @@ def _request(name: str, key: KeyPair) -> JoinRequest:
         raise ConfigError("a device name has 1 to 64 characters", hint="Set one with --name.") from None
 
 
+@dataclass(eq=False)
 class _Joining:
     """One attempt to join."""
 
-    def __init__(
-        self, url: str, *, request: JoinRequest, key: KeyPair, settings: SpokeSettings, clock: HubClock
-    ) -> None:
-        self._url = url
-        self._request = request
-        self._key = key
-        self._settings = settings
-        self._clock = clock
+    url: str
+    _: KW_ONLY
+    request: JoinRequest
+    key: KeyPair
+    settings: SpokeSettings
+    clock: HubClock
 
     async def run(self, show: Callable[[JoinCode], None]) -> tuple[Enrolment, Hub]:
         """Wait for the decision; return the enrolment and the hub whose fingerprint was shown."""
-        hub = await _meet(self._url, self._key, self._settings)
+        hub = await _meet(self.url, self.key, self.settings)
         asked = await self._ask(hub)
         ends_at = time.monotonic() + asked.expires_in_s
-        fingerprint = join_fingerprint(hub_key=hub.card.key, device_key=self._key.kid, ca=hub.ca)
+        fingerprint = join_fingerprint(hub_key=hub.card.key, device_key=self.key.kid, ca=hub.ca)
         show(JoinCode(asked.code, fingerprint, hub.http.url, asked.expires_in_s))
         return await self._decision(hub, asked, ends_at), hub
 
     async def _ask(self, hub: Hub) -> JoinAsked:
-        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
+        backoff = Backoff(self.settings.retry_s, self.settings.retry_max_s)
         while True:
-            answer = await hub.http.request("POST", _JOIN, self._request.model_dump(mode="json"))
+            answer = await hub.http.request("POST", _JOIN, self.request.model_dump(mode="json"))
             if not answer.is_temporary:
                 break
             delay = answer.retry_after_s or backoff.next()
             _log.warning("the hub issues no code yet: %s; retrying in %.0f s", answer.problem.message, delay)
             await asyncio.sleep(delay)
-        set_clock(self._clock, answer)
+        set_clock(self.clock, answer)
         if answer.status != 200:
             raise refusal(answer, hint=_AGAIN)
         return answer.read(JoinAsked)
@@ -217,8 +216,8 @@ class _Joining:
         return Enrolment.of(
             state.enrolment,
             hub=hub,
-            key=self._key.public,
+            key=self.key.public,
             invitation=None,
-            insecure=self._settings.insecure,
-            now=self._clock.now(),
+            insecure=self.settings.insecure,
+            now=self.clock.now(),
         )

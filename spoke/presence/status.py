@@ -9,6 +9,7 @@ from contracts import topics
 from contracts.devices.presence import DeviceStatus
 from contracts.devices.registration import Registration
 from contracts.errors import InvalidMessage
+from contracts.version import own_version
 from identity.envelope import Seal, unseal
 
 
@@ -19,15 +20,12 @@ class OwnStatus:
         manifest: SHA-256 of the registration of every skill there is.
     """
 
-    def __init__(
-        self, seal: Seal, *, device: str, epoch: int, manifest: Mapping[str, str], version: str = ""
-    ) -> None:
+    def __init__(self, seal: Seal, *, device: str, epoch: int, manifest: Mapping[str, str]) -> None:
         self.topic = topics.STATUS.build(device=device)
         self.epoch = epoch
         self.connection = 0
         self._seal = seal
         self._manifest = dict(manifest)
-        self._version = version
         self._seq = 0
         self._said: set[bytes] = set()  # until the broker echoes them
 
@@ -82,7 +80,7 @@ class OwnStatus:
             seq=self._seq,
             hub_session=hub_session,
             skills=self._manifest if state == "online" else {},
-            version=self._version,
+            version=own_version(),
         )
         return Message(self.topic, self._seal.seal(self.topic, status), topics.STATUS.qos, retain=True)
 

@@ -209,7 +209,7 @@ def test_a_thermostat_in_fahrenheit_has_its_bounds() -> None:
 
 def test_a_cover_that_publishes_no_position_shows_where_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Any = None
-    publishing = Publishing({}, *[nothing] * 6)  # type: ignore[arg-type]
+    publishing = Publishing({}, *[nothing] * 5)  # type: ignore[arg-type]
     monkeypatch.setattr(publishing, "refresh", lambda _: None)
     [entity] = [each for each in entities(BlindSkill()).values() if each.component == "cover"]
     commands = announced(entity).commands
@@ -474,7 +474,7 @@ def test_the_hub_has_a_link_to_its_pages() -> None:
     publishing = parts_of_hub()._publishing
     nothing: Any = None
     place = partial(Place.of, "hub-0123456789abcdef", "main")
-    made = Publishing({}, publishing.exposures, nothing, "entity", "1", place, nothing)  # type: ignore[arg-type]
+    made = Publishing({}, publishing.exposures, nothing, "entity", place, nothing)  # type: ignore[arg-type]
     made.extend, made.url = parts_of_hub().extend, "https://hub.local:8443/"
     announced = made._announce("hub")
     assert announced is not None
@@ -483,7 +483,7 @@ def test_the_hub_has_a_link_to_its_pages() -> None:
 
 def test_a_device_that_publishes_ever_new_properties_fills_no_memory() -> None:
     nothing: Any = None
-    publishing = Publishing({"pc": nothing}, *[nothing] * 6)  # type: ignore[arg-type]
+    publishing = Publishing({"pc": nothing}, *[nothing] * 5)  # type: ignore[arg-type]
     payload = b'{"v": 1, "kind": "state", "value": 1, "at": "2026-01-01T00:00:00Z"}'
 
     def hear(skill: str, name: str, payload: bytes) -> None:

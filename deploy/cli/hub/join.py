@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import socket
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from contracts.errors import ConfigError
@@ -36,7 +35,6 @@ def join(options: argparse.Namespace) -> None:
         hub_url=options.url or _choose(),
         hub_key=options.hub_key,
         insecure=options.insecure,
-        version=version("strawberry-home"),
     )
     enrolment = asyncio.run(_join(settings, options.name or socket.gethostname(), as_json=options.json))
     Output(options.json).result(
