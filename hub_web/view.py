@@ -21,6 +21,7 @@ from contracts.rates import Backoff
 from contracts.wire import Json
 from hub_live.events import operations as events
 from hub_live.events.kinds import EventData, Kept, with_data
+from hub_live.world import operations as world
 from hub_registry.access.accounts import User
 from hub_registry.http.sessions import confirm_password
 from hub_web import limits
@@ -343,6 +344,10 @@ class View:
     def at(self, moment: datetime | None) -> str:
         return text.at(self.zone, moment) if moment is not None else ""
 
+    def copy(self, content: str) -> None:
+        ui.clipboard.write(content)
+        self.notify(text("Copied"))
+
     # -- streams ----------------------------------------------------------------------------------
 
     def follow(
@@ -390,6 +395,11 @@ class View:
                 await asyncio.sleep(backoff.next())
 
         return self.run(run(), name="follow")
+
+    def follow_devices(self, show: Show, *, every_s: float) -> None:
+        """Call a function whenever a device has changed, and every so many seconds."""
+        self.follow(partial(self.api.follow, world.follow, world.Wanted(kind="device")), lambda _: show())
+        ui.timer(every_s, show, immediate=False)
 
     def follow_events(self, on_open: Show) -> None:
         """Follow what happens in the home by one stream; `on_open` reads what was, whenever it has opened."""

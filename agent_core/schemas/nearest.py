@@ -12,8 +12,8 @@ _COMPARED = 200
 """Of more names only those with most pairs of letters in common are compared: ten thousand take 0.2 s."""
 
 
-def nearest(name: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
-    """Return the known names most like the given one, best first; perhaps none.
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names most like the given one, best first; perhaps none.
 
     Case and underscores do not count: ``setvolume`` finds ``set_volume``, and ``volume`` finds it too.
     """
@@ -25,10 +25,10 @@ def nearest(name: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
         pairs = {wanted[place : place + 2] for place in range(len(wanted) - 1)}
         some = heapq.nlargest(_COMPARED, by_folded, key=lambda each: sum(pair in each for pair in pairs))
         by_folded = {each: by_folded[each] for each in some}
-    similar = difflib.get_close_matches(wanted, by_folded, n=limit, cutoff=0.6)
+    similar = difflib.get_close_matches(wanted, by_folded, n=3, cutoff=0.6)
     if len(wanted) > 2:
         similar += sorted(folded for folded in by_folded if wanted in folded and folded not in similar)
-    return [by_folded[folded] for folded in similar[:limit]]
+    return [by_folded[folded] for folded in similar[:3]]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from broker.logins import BusLogin
@@ -28,14 +28,12 @@ class MosquittoLogins:
 
     Args:
         security: By the hub's login.
-        clock: Seconds since the epoch.
     """
 
     answer_s: Final = 0.0
 
-    def __init__(self, security: DynamicSecurity, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, security: DynamicSecurity) -> None:
         self._security = security
-        self._clock = clock
 
     async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and no other; a client that used another is disconnected.
@@ -72,7 +70,7 @@ class MosquittoLogins:
             LinkError: If the broker does not do it.
             Disconnected: While the broker is away.
         """
-        now = self._clock()
+        now = time.time()
         entries = [_entry(each) for each in logins if each.expires_at > now]
         state = await self._security.read()
         changes, taken = _settlement(entries, state)

@@ -1,7 +1,6 @@
 """People who log in: passwords, the one-time codes with which they are chosen, and sessions of browsers."""
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from sqlmodel import Session, col, delete, select
 
 from contracts.claims import Claims, Scope
 from contracts.errors import Conflict, Forbidden, TooManyRequests, Unauthorized
-from contracts.rates import Clock, TokenBuckets
+from contracts.rates import TokenBuckets
 from hub_registry import limits
 from hub_registry.access.accounts import (
     Accounts,
@@ -74,7 +73,6 @@ class People:
 
     Args:
         on_handed: Called with each device that has another owner.
-        clock: Of the limits of wrong passwords and codes.
     """
 
     def __init__(
@@ -84,7 +82,6 @@ class People:
         authority: TokenAuthority,
         *,
         on_handed: Callable[[Device], object],
-        clock: Clock = time.monotonic,
     ) -> None:
         self._store = store
         self._accounts = accounts
@@ -92,11 +89,9 @@ class People:
         self._on_handed = on_handed
         self._passwords = Passwords()
         most = limits.LOGIN_FAILURES
-        self._sources = TokenBuckets(burst=most, per_second=most / 60, clock=clock)
-        self._names = TokenBuckets(burst=most, per_second=1 / 60, clock=clock)
-        self._logins = TokenBuckets(
-            burst=limits.LOGINS, per_second=limits.LOGINS / (24 * 60 * 60), clock=clock
-        )
+        self._sources = TokenBuckets(burst=most, per_second=most / 60)
+        self._names = TokenBuckets(burst=most, per_second=1 / 60)
+        self._logins = TokenBuckets(burst=limits.LOGINS, per_second=limits.LOGINS / limits.DAY_S)
         self._listeners: list[OnRemoved] = []
 
     def on_removed(self, listener: OnRemoved) -> Callable[[], None]:

@@ -15,7 +15,7 @@ from bus.link import Message
 from contracts import topics
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.phrases import Phrase
-from contracts.rates import Clock, TokenBucket, complaint_limit
+from contracts.rates import TokenBucket, complaint_limit
 from hub_registry import limits
 from hub_registry.devices.directory import Directory, Entry
 from hub_registry.devices.journal import Journal
@@ -83,19 +83,17 @@ class Ingest:
         hub_id: str,
         on_manifest: OnManifest,
         on_skill: Callable[[], None] = lambda: None,
-        clock: Clock = time.monotonic,
     ) -> None:
         self._directory = directory
         self._journal = journal
         self._hub_id = hub_id
         self._on_manifest = on_manifest
         self._on_skill = on_skill
-        self._clock = clock
         self._senders: dict[str, _Sender] = {}
         self._unread: dict[str, None] = {}
         self._arrived = asyncio.Event()
-        self._complaints = complaint_limit(clock)
-        self._changes = complaint_limit(clock)
+        self._complaints = complaint_limit()
+        self._changes = complaint_limit()
         self._listeners: list[OnPresence] = []
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
@@ -138,12 +136,12 @@ class Ingest:
     def require_confirmation(self) -> None:
         """Require every device to confirm that it is online: the hub has just connected."""
         for entry in self._directory.entries():
-            entry.presence.require_confirmation(at=self._clock())
+            entry.presence.require_confirmation(at=time.monotonic())
 
     def expire(self) -> None:
         """Count devices as offline that were only retained as online and did not confirm it."""
         for entry in self._directory.entries():
-            if entry.presence.expire(at=self._clock()):
+            if entry.presence.expire(at=time.monotonic()):
                 self._announce(entry)
 
     def cut(self, entry: Entry) -> None:
@@ -197,15 +195,12 @@ class Ingest:
     def _sender(self, entry: Entry, key: PublicKey) -> _Sender:
         sender = self._senders.get(entry.id)
         if sender is None or sender.key != key:
-            clock = self._clock
             sender = self._senders[entry.id] = _Sender(
                 key,
-                statuses=TokenBucket(burst=limits.STATUSES, per_second=1, clock=clock),
-                registrations=TokenBucket(burst=limits.REGISTRATIONS, per_second=10, clock=clock),
-                bytes=TokenBucket(
-                    burst=2 * limits.REGISTERED_BYTES, per_second=limits.REGISTERED_BYTES / 60, clock=clock
-                ),
-                heartbeats=TokenBucket(burst=limits.HEARTBEATS, per_second=2, clock=clock),
+                statuses=TokenBucket(burst=limits.STATUSES, per_second=1),
+                registrations=TokenBucket(burst=limits.REGISTRATIONS, per_second=10),
+                bytes=TokenBucket(burst=2 * limits.REGISTERED_BYTES, per_second=limits.REGISTERED_BYTES / 60),
+                heartbeats=TokenBucket(burst=limits.HEARTBEATS, per_second=2),
             )
         return sender
 
@@ -231,7 +226,7 @@ class Ingest:
                 most=limits.SKILLS,
             )
         presence, before = entry.presence, (entry.presence.state, entry.presence.high)
-        ignored = presence.hear(status, retained=message.retain, at=self._clock())
+        ignored = presence.hear(status, retained=message.retain, at=time.monotonic())
         if ignored:
             _log.debug("ignored a status of %s: %s", entry.id, ignored)
         else:

@@ -10,12 +10,10 @@ from chat.http.limits import WITHOUT_TOKEN
 from chat.http.requests import Model, read
 from contracts.answers.devices import Purged
 from hub_registry.access.bearer import Gate, source_of
-from hub_registry.limits import CENTURY_S
+from hub_registry.limits import CENTURY_S, DAY_S
 from hub_registry.registry import Registry
 
-_DAY_S = 24 * 60 * 60
-
-Lifetime = Annotated[int, Field(gt=0, le=365 * _DAY_S)]
+Lifetime = Annotated[int, Field(gt=0, le=365 * DAY_S)]
 LongLifetime = Annotated[int, Field(gt=0, le=CENTURY_S)]
 """Of what runs unattended."""
 

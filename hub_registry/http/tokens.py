@@ -150,7 +150,7 @@ async def revoke_token(tokens: Tokens, asking: Bearer, jti: str) -> None:
 
 
 def _a_day(most: int) -> TokenBuckets:
-    return TokenBuckets(burst=most, per_second=most / (24 * 60 * 60))
+    return TokenBuckets(burst=most, per_second=most / limits.DAY_S)
 
 
 def _is_of(row: TokenRow, bearer: Bearer) -> bool:

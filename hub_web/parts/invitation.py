@@ -3,8 +3,7 @@
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from nicegui import ui
+from functools import partial
 
 from contracts.answers.devices import InvitationAnswer
 from hub_web.parts.layout import Words, actions, code, facts, problem
@@ -20,15 +19,10 @@ def ready_line(invitation: InvitationAnswer) -> str:
 @contextmanager
 def shown_once(title: str, secret: str, *, wide: bool = False) -> Iterator[None]:
     """Open a dialog with a secret that can be copied; the block makes its content."""
-
-    def copy() -> None:
-        ui.clipboard.write(secret)
-        view.notify(text("Copied"))
-
     with view.dialog(title, wide=wide) as box:
         yield
         with actions():
-            view.button(text("Copy"), copy, icon="content_copy")
+            view.button(text("Copy"), partial(view.copy, secret), icon="content_copy")
             view.button(text("Done"), box.close, kind="primary")
 
 

@@ -20,9 +20,9 @@ _FENCE: Final = re.compile(r"^ {0,3}(```+|~~~+)")
 class MarkdownScreen:
     """Redraws the last block (a paragraph, a list, a program) with each piece until it is complete."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self) -> None:
         self.is_empty = True
-        self._console = console or Console(highlight=False)
+        self._console = Console(highlight=False)
         self._live: Live | None = None
         self._block = ""
         self._follows = False

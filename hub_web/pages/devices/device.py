@@ -11,7 +11,6 @@ from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
 from contracts.errors import CallError, StrawberryError
 from hub_live.events.kinds import NodeData
-from hub_live.world import operations as world
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http.devices import (
     change_device,
@@ -103,11 +102,7 @@ class _Device:
             self._installation = Installation(self._device.id)
             view.run(self._installation.show(), name="integrations of a device")
         await self._show_skills()
-        ui.timer(limits.DEVICE_REFRESH_S, self._refresh, immediate=False)
-        view.follow(
-            partial(view.api.follow, world.follow, world.Wanted(kind="device")),
-            lambda _: self._refresh(),
-        )
+        view.follow_devices(self._refresh, every_s=limits.DEVICE_REFRESH_S)
 
     async def _read(self) -> None:
         try:

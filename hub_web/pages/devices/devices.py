@@ -1,14 +1,12 @@
 """Devices: who is there and how they are; adding one, and letting one in that asks."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
 
 from contracts.answers.devices import DeviceAnswer, Waiting
 from contracts.errors import NotFound
-from hub_live.world import operations as world
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
 from hub_registry.http import joining
@@ -99,12 +97,8 @@ async def devices() -> None:
     for each in (words, kind):
         each.on_value_change(view.showing(show))
     # First, so that nothing happens unheard in between.
-    view.follow(
-        partial(view.api.follow, world.follow, world.Wanted(kind="device")),
-        lambda _: show(),
-    )
+    view.follow_devices(show, every_s=limits.DEVICES_REFRESH_S)
     await show()
-    ui.timer(limits.DEVICES_REFRESH_S, show, immediate=False)
 
 
 def _matches(device: DeviceAnswer, words: str, kind: str) -> bool:

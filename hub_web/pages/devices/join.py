@@ -4,7 +4,6 @@ from functools import partial
 
 from nicegui import ui
 
-from hub_live.world import operations as world
 from hub_registry.http import devices as operations
 from hub_registry.http import joining
 from hub_server.system.first_steps import LanState, show_lan
@@ -57,14 +56,11 @@ def _lines(lan: LanState) -> None:
 
 
 def _line(line: str, label: str) -> None:
-    def copy() -> None:
-        ui.clipboard.write(line)
-        view.notify(text("Copied"))
-
     Words("p", label, "sb-small sb-muted")
     with row(wrap=False):
         code(line, label=label).classes("sb-wrap sb-grow")
-        view.button("", copy, icon="content_copy", kind="flat", tip=text("Copy: {what}", what=label))
+        tip = text("Copy: {what}", what=label)
+        view.button("", partial(view.copy, line), icon="content_copy", kind="flat", tip=tip)
 
 
 class _Progress:
@@ -75,9 +71,8 @@ class _Progress:
         with card(text("Admit it"), icon="how_to_reg"):
             self._place = ui.element("div").props("aria-live=polite")
         show = one_at_a_time(self._show)
-        view.follow(partial(view.api.follow, world.follow, world.Wanted(kind="device")), lambda _: show())
+        view.follow_devices(show, every_s=limits.JOINING_REFRESH_S)
         await show()
-        ui.timer(limits.JOINING_REFRESH_S, show, immediate=False)
 
     async def _show(self) -> None:
         waiting = await view.api(joining.list_waiting)

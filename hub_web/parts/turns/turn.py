@@ -434,16 +434,12 @@ class TurnBox:
                     ("refresh", text("Ask again"), self._on_retry),
                 ):
                     _tool(icon, label, view.showing(partial(act, self))).classes("sb-again")
-                _tool("content_copy", text("Copy the answer"), self._copy)
+                _tool("content_copy", text("Copy the answer"), lambda: view.copy(self._answer.source))
                 _tool("volume_up", text("Read aloud"), self._speak).classes("sb-speak")
                 _tool("timeline", text("Where the time went"), lambda: view.go(f"/turns/{self.turn}"))
 
     def _speak(self) -> None:
         ui.run_javascript(f"strawberry.speak(getHtmlElement({self._answer.id}).innerText)")
-
-    def _copy(self) -> None:
-        ui.clipboard.write(self._answer.source)
-        view.notify(text("Copied"))
 
 
 def _tool(icon: str, label: str, on_click: Any) -> ui.button:
