@@ -31,6 +31,9 @@ CHAT_REFUSALS: Final = 20
 """Refusals of one sender at once; one more every two seconds, and of all together five times as many. On a
 shared broker anybody can publish requests, under any name."""
 LOGIN_LOOK_S: Final = 0.5
+CLUSTER_CONNECT_S: Final = 2.0
+"""How long a node may take to let the hub in: milliseconds. Where one is lost, the others elect leaders
+in 4 to 9 s; a login that came before is never answered, and the next one at once."""
 BUS_TOKEN_S: Final = 24 * 3600
 """How long the hub's own token is good; it makes a new one at each connect, and a broker that checks
 the time disconnects it then, which it survives."""

@@ -2,6 +2,6 @@
 
 from bus.link.link import Link, open_link
 from bus.link.message import Message
-from bus.link.settings import LinkSettings
+from bus.link.settings import LinkSettings, spread
 
-__all__ = ["Link", "LinkSettings", "Message", "open_link"]
+__all__ = ["Link", "LinkSettings", "Message", "open_link", "spread"]

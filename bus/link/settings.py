@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
+from zlib import crc32
 
 from pydantic import SecretStr
 
@@ -60,6 +61,15 @@ class Address(NamedTuple):
     scheme: str
     host: str
     port: int
+
+
+def spread(urls: tuple[str, ...], client_id: str) -> tuple[str, ...]:
+    """Return the nodes of a cluster in the order in which this client tries them.
+
+    Were all at the first node, its loss would cut off all of them until the others have elected a leader.
+    """
+    first = crc32(client_id.encode()) % max(1, len(urls))
+    return urls[first:] + urls[:first]
 
 
 def parse_addresses(urls: tuple[str, ...]) -> tuple[Address, ...]:

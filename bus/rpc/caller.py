@@ -7,6 +7,7 @@ hub concludes ``outcome_unknown``. The states of a call are in `OpenCall`; here 
 
 import asyncio
 import logging
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
@@ -113,15 +114,19 @@ class Caller:
                 self._close(open_call)
                 at.note(ran_ms=open_call.ran_ms)
 
-    async def reserve(self, request: CallRequest) -> OpenCall:
+    async def reserve(self, request: CallRequest, *, accept_s: float | None = None) -> OpenCall:
         """Ask a device to reserve a call without running it; to be started or released.
+
+        Args:
+            accept_s: How long it may take to accept; None for that of the settings.
 
         Raises:
             CallError: If it refuses, is not there, or does not answer in time. It has not run then
                 and never will.
         """
         with _span(request, "reserve"):
-            open_call, is_reserved = self._make(request, Phase.RESERVING, None), False
+            within_s = self.settings.accept_s if accept_s is None else accept_s
+            open_call, is_reserved = self._make(request, Phase.RESERVING, None, within_s), False
             try:
                 await self._sender.publish(open_call)
                 outcome = await open_call.outcome
@@ -204,7 +209,9 @@ class Caller:
 
     # Opening and closing
 
-    def _make(self, request: CallRequest, phase: Phase, on_progress: OnProgress | None) -> OpenCall:
+    def _make(
+        self, request: CallRequest, phase: Phase, on_progress: OnProgress | None, within_s: float = math.inf
+    ) -> OpenCall:
         epoch = self._presence.epoch(request.device)
         if epoch is None:
             raise offline(request, "is not connected")
@@ -215,10 +222,7 @@ class Caller:
         open_call = self._sender.compose(request, epoch, request.ttl_ms, phase)
         open_call.on_progress = on_progress
         self._open[open_call.reply_topic] = open_call
-        until = open_call.deadline
-        if phase is Phase.RESERVING:
-            until = min(until, asyncio.get_running_loop().time() + self.settings.accept_s)
-        self._arm(open_call, until)
+        self._arm(open_call, min(open_call.deadline, asyncio.get_running_loop().time() + within_s))
         return open_call
 
     def _make_again(self, open_call: OpenCall, epoch: int) -> None:

@@ -42,14 +42,14 @@ async def call_any(
         CallError: With what each device said, where none served it.
     """
     failures: list[CallError] = []
+    waits = caller.settings
     for device in candidates:
-        attempt = replace(request, device=device)
+        attempt, is_last = replace(request, device=device), device == candidates[-1]
         try:
             if request.read_only:
-                return Served(
-                    device, await caller.call(attempt, on_progress, silence_s=caller.settings.silence_s)
-                )
-            reserved = await caller.reserve(attempt)
+                silence_s = waits.silence_s if is_last else waits.next_s
+                return Served(device, await caller.call(attempt, on_progress, silence_s=silence_s))
+            reserved = await caller.reserve(attempt, accept_s=None if is_last else waits.next_s)
         except CallError as error:
             if error.code in _FINAL:
                 raise

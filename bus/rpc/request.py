@@ -76,8 +76,10 @@ class CallerSettings:
     """How long the hub waits for what.
 
     Attributes:
-        accept_s: For ``accepted`` of a reserving call, before the next device is asked.
-        silence_s: For any sign of life of a read-only call that other devices could serve.
+        accept_s: For ``accepted`` of a reserving call.
+        silence_s: For any sign of life of a read-only call that any of several devices may serve.
+        next_s: For either, where there is another device to ask: those of a node that is lost count as
+            there until they are back.
         cancel_s: For the confirmation of a cancel.
         return_s: For a device to come back when a person waits.
         grace_s: Beyond a call's own deadline, for the device's word about it.
@@ -86,6 +88,7 @@ class CallerSettings:
 
     accept_s: float = 2.0
     silence_s: float = 2.0
+    next_s: float = 1.0
     cancel_s: float = 1.0
     return_s: float = 10.0
     grace_s: float = SKEW_S

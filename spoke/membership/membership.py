@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from bus.link import Link, LinkSettings
+from bus.link import Link, LinkSettings, spread
 from contracts.devices.joining import BusAccess
 from contracts.errors import LoginRefused, StrawberryError, Unauthorized
 from contracts.rates import Backoff, jittered
@@ -85,7 +85,8 @@ class Membership:
         enrolment = self.enrolment
         device, login = enrolment.device, enrolment.login
         return LinkSettings(
-            urls=enrolment.brokers,
+            # With QoS 0 it is a cluster, of which any node will do.
+            urls=enrolment.brokers if enrolment.qos else spread(enrolment.brokers, device),
             # On a shared broker, foreign clients may use the same name as one of our devices.
             client_id=f"strawberry-{device}" if login else device,
             username=login.username if login else device,

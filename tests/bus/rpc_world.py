@@ -26,10 +26,10 @@ from identity.keys import KeyPair, PublicKey
 from tests.brokers import HUB_ID, INSTANCE, Bus
 
 HUB = HUB_ID
-PATIENT = CallerSettings(accept_s=60, silence_s=60, cancel_s=60, return_s=60, grace_s=60)
+PATIENT = CallerSettings(accept_s=60, silence_s=60, next_s=60, cancel_s=60, return_s=60, grace_s=60)
 """No answer is missed, however long a busy machine lets it wait."""
 
-QUICK = CallerSettings(accept_s=0.3, silence_s=0.3, cancel_s=0.3, return_s=0.3, grace_s=0.2)
+QUICK = CallerSettings(accept_s=0.3, silence_s=0.3, next_s=0.3, cancel_s=0.3, return_s=0.3, grace_s=0.2)
 """For what never answers."""
 
 

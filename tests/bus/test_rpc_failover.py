@@ -71,6 +71,17 @@ async def test_a_busy_device_is_passed_over(house: House, read_only: bool) -> No
         busy.skill.let_go.set()
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_one_that_is_silent_keeps_the_next_waiting_for_less_time_than_the_last(
+    new_house: OpenHouse, read_only: bool
+) -> None:
+    async with new_house(settings=replace(PATIENT, next_s=0.1)) as house, house.spoke("desk_pi"):
+        house.keys["ghost"] = KeyPair.generate()
+        house.caller.device_online("ghost", 1, 1)
+        asked = request("where", read_only=read_only)
+        assert (await call_any(house.caller, ["ghost", "desk_pi"], asked)).device == "desk_pi"
+
+
 async def test_a_failure_after_start_is_never_tried_elsewhere(house: House) -> None:
     async with house.spoke("lamp_pi") as first, house.spoke("desk_pi") as second:
         with pytest.raises(CallError) as caught:

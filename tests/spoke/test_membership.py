@@ -17,6 +17,7 @@ from contracts.devices.joining import Login
 from identity.keys import KeyPair
 from spoke.app import open_spoke
 from spoke.membership.joining import join
+from spoke.membership.membership import Membership
 from spoke.presence.clock import HubClock
 from tests.hub_agent.home import Home, open_home
 from tests.mosquitto import HINT, Mosquitto
@@ -102,6 +103,24 @@ async def test_a_login_that_is_refused_while_the_hub_is_away_is_told_about(
     async with open_spoke(place.settings(hub, broker_wait_s=0.1)) as spoke:
         problem = await wait_for(lambda: spoke.problem, "the word of it")
         assert "the hub cannot be asked why" in problem
+
+
+async def test_devices_begin_at_different_nodes_of_a_cluster_and_know_all(place: Place) -> None:
+    nodes = tuple(f"mqtt://127.0.0.{node}" for node in (1, 2, 3))
+    with serving(StandInHub(brokers=list(nodes))) as hub:
+        settings = place.settings(hub)
+        joined = await join(settings, token=hub.invite(), clock=HubClock())
+
+    def urls(device: str, qos: int) -> tuple[str, ...]:
+        enrolment = joined.enrolment.model_copy(update={"device": device, "qos": qos})
+        known = {"key": joined.key, "settings": settings, "clock": HubClock(), "is_confirmed": True}
+        return Membership(enrolment, **known).link_settings().urls  # type: ignore[arg-type]
+
+    of_cluster = {urls(f"spoke_{number}", 0) for number in range(20)}
+    assert {each[0] for each in of_cluster} == {*nodes}
+    assert all({*each} == {*nodes} for each in of_cluster)
+    # What has no cluster of ours has the best address first.
+    assert {urls(f"spoke_{number}", 1) for number in range(20)} == {nodes}
 
 
 # A broker that is shared with others
