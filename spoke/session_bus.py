@@ -74,7 +74,7 @@ async def open_session_bus(what: str) -> AsyncIterator[SessionBus]:
     Raises:
         ConfigError: There is no session bus here.
     """
-    hint = Phrase("{what} need a Linux desktop session: run the spoke inside one.", what=what)
+    hint = Phrase("{what} need a Linux desktop session: run the spoke inside one.", what=Phrase(what))
     try:
         from dbus_fast import BusType
         from dbus_fast.aio import MessageBus

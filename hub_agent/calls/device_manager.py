@@ -195,7 +195,7 @@ def _named(error: CallError, found: Found[Entry], seen: SkillDirectory[Entry]) -
     device = found.entry.device
     message, hint = error.message, error.hint
     if device.display_name not in message:
-        message = f"{device.display_name}: {message}"
+        message = Phrase("{device}: {reason}", device=device.display_name, reason=Phrase(message))
     if error.code is ErrorCode.OFFLINE:
         others = [
             entry.key

@@ -4,6 +4,7 @@ import pytest
 
 from agent_core import limits
 from agent_core.skills.skill import Skill, skill_method
+from contracts.errors import NotFound
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
@@ -81,6 +82,26 @@ async def test_each_user_is_understood_in_the_own_language(home: Home) -> None:
         other = await client.post("/api/chat", json={"message": "turn on the lamp"})
         assert other.json()["mode"] == "sentence"  # the other languages of the home are tried
     assert lamp.level == 100
+
+
+class NotesSkill(Skill):
+    """Notes, of which there are none."""
+
+    @skill_method(sentences={"de": ["lies [die] Notiz {title}"]})
+    def read(self, title: str) -> str:
+        """Read a note."""
+        raise NotFound("there is no note {title!r}", title=title)
+
+
+async def test_why_a_call_failed_is_told_in_the_language_of_the_sentence(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("INTENT_WAIT_S", "FIRST_INTENT_WAIT_S"):
+        monkeypatch.setattr(limits, each, 60.0)
+    await home.device("Pi", NotesSkill())
+    assert await say(home, "lies die Notiz Tee") == "Das hat nicht geklappt: Pi: es gibt keine Notiz „Tee“."
+    assert await say(home, "lösche den Nudeltimer") == "Es gibt keinen Timer."
+    assert await say(home, "cancel the noodle timer") == "There is no timer."
 
 
 class PumpSkill(Skill):

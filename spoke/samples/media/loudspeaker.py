@@ -48,6 +48,6 @@ async def _run(*words: str) -> str:
     except OSError:  # also where it takes too long
         raise ConfigError("the volume of this computer cannot be set", hint=hint) from None
     if process.returncode:
-        reason = problem.decode("utf-8", "replace").strip()[:200]
+        reason = problem.decode("utf-8", "replace").strip().partition("\n")[0][:200]
         raise ConfigError("the sound server refuses: {reason}", reason=reason, hint=hint)
     return output.decode("utf-8", "replace")
