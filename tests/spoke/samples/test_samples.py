@@ -217,7 +217,7 @@ async def test_notes_refuse_what_cannot_be_kept(call):
         ({"title": "Long", "text": "x" * 100_001}, "100,000"),
     ]:
         assert message in (await error_of(call("NotesSkill.add", **arguments))).message
-    assert "there are: 'One'" in (await error_of(call("NotesSkill.read", title="Two"))).message
+    assert (await error_of(call("NotesSkill.read", title="Two"))).hint == "There are: 'One'."
 
 
 async def test_the_lamp_does_as_it_is_told_and_publishes_it(call, sink):
