@@ -175,12 +175,12 @@ class Link:
         Raises:
             Forbidden: If the broker refuses it.
         """
-        subscription = Subscription(filter_, handler, min(qos, self._reconnection.settings.qos))
+        subscription = Subscription(filter_, handler, qos)
         is_new = self._subscriptions.add(subscription)
         connection = self._connection
         if connection is not None and (is_new or again):
             try:
-                await self._subscribe_one(connection, filter_, self._subscriptions.wanted()[filter_])
+                await self._subscribe_one(connection, filter_, self._wanted()[filter_])
             except Disconnected:
                 _log.debug("the subscription to %s waits for the next connection", filter_)
             except Forbidden:
@@ -198,6 +198,9 @@ class Link:
                 _log.debug("the connection that held the subscription to %s is gone", filter_)
 
         return unsubscribe
+
+    def _wanted(self) -> dict[str, int]:
+        return self._subscriptions.wanted(most=self._reconnection.settings.qos)
 
     def reconnect(self) -> None:
         """Leave the present connection in good order, so that its Last Will is dropped, and make another.
@@ -315,7 +318,7 @@ class Link:
         while refused and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(backoff.next())
             still = []
-            for filter_, qos in self._subscriptions.wanted().items():
+            for filter_, qos in self._wanted().items():
                 try:
                     if filter_ in refused:
                         await self._subscribe_one(connection, filter_, qos)
@@ -331,7 +334,7 @@ class Link:
         # What is subscribed while the broker answers has no connection yet, and counts on being found here.
         while wanted := {
             filter_: qos
-            for filter_, qos in self._subscriptions.wanted().items()
+            for filter_, qos in self._wanted().items()
             if done.get(self._subscriptions.number(filter_), -1) < qos
         }:
             done |= {self._subscriptions.number(filter_): qos for filter_, qos in wanted.items()}

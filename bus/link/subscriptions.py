@@ -87,11 +87,11 @@ class Subscriptions:
     def number(self, filter_: str) -> int:
         return self._numbers[filter_]
 
-    def wanted(self) -> dict[str, int]:
-        """Return each filter once, with the highest QoS that is asked for."""
+    def wanted(self, *, most: int) -> dict[str, int]:
+        """Return each filter once, with the highest QoS that is asked for, up to the one that is allowed."""
         wanted: dict[str, int] = {}
         for one in self._all:
-            wanted[one.filter] = max(wanted.get(one.filter, 0), one.qos)
+            wanted[one.filter] = max(wanted.get(one.filter, 0), min(one.qos, most))
         return wanted
 
     def dispatch(self, message: Message) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
 
@@ -107,14 +107,10 @@ class Enrolment(DeviceBus):
             token=SecretStr(answer.token),
             bus_token=SecretStr(answer.bus_token),
             hub_key=hub_key,
-            brokers=brokers,
-            prefix=answer.prefix,
-            authentication=answer.authentication,
-            login=answer.login,
             profile=answer.profile,
             invitation=fingerprint(invitation) if invitation else "",
-            ca=hub.ca,
             insecure=insecure,
+            **_bus_fields(answer) | {"brokers": brokers, "ca": hub.ca},
         )
 
     @property
@@ -199,18 +195,12 @@ class Enrolment(DeviceBus):
         brokers = _usable(
             answer, hub=hub.http.url, hosts=hosts, tls=has_tls(self.brokers), insecure=self.insecure
         )
-        changes: dict[str, object] = {
+        changes = _bus_fields(answer) | {"brokers": brokers} if brokers else {}
+        changes |= {
             "hub_url": hub.http.url,
             "ca": hub.ca or self.ca,
             "profile": answer.profile or self.profile,
         }
-        if brokers:
-            changes |= {
-                "brokers": brokers,
-                "prefix": answer.prefix,
-                "authentication": answer.authentication,
-                "login": answer.login,
-            }
         return self.model_copy(update=changes)
 
     def was_invited_by(self, token: SecretStr) -> bool:
@@ -221,6 +211,10 @@ class Enrolment(DeviceBus):
 def fingerprint(token: SecretStr) -> str:
     """Return the SHA-256 of a token, which identifies it without revealing it."""
     return hashlib.sha256(token.get_secret_value().encode()).hexdigest()
+
+
+def _bus_fields(answer: BusAccess) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in BusAccess.model_fields}
 
 
 def _check_tokens(

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -307,3 +308,26 @@ async def test_what_is_subscribed_raised_and_unsubscribed_while_the_link_subscri
     again = [asked.get_nowait() for _ in range(asked.qsize())]
     assert any(b"late" in each for each in again)
     assert any(each.partition(b"stays")[2][:1] == b"\x01" for each in again)
+
+
+async def test_what_was_subscribed_before_follows_the_qos_of_other_settings(mosquitto: Mosquitto) -> None:
+    heard: asyncio.Queue[Message] = asyncio.Queue()
+    settings = LinkSettings(urls=(mosquitto.url,), client_id="one", backoff_s=0.02)
+    async with (
+        open_link(settings) as link,
+        open_link(LinkSettings(urls=(mosquitto.url,), client_id="two")) as two,
+    ):
+        await link.subscribe("a", heard.put_nowait)
+        await two.send(Message("a", b"x", 1))
+        assert (await heard.get()).qos == 1
+        connected = asyncio.Event()
+
+        async def note() -> None:
+            connected.set()
+
+        link.on_connected(note)
+        link.use(replace(settings, qos=0))
+        async with asyncio.timeout(60):
+            await connected.wait()
+        await two.send(Message("a", b"x", 1))
+        assert (await heard.get()).qos == 0

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -89,6 +89,7 @@ class StandInHub:
     brokers: list[str]
     key: KeyPair = field(default_factory=KeyPair.generate)
     prefix: str = ""
+    qos: Literal[0, 1] = 1
     login: Login | None = None
     ca: str | None = None
     tls: ssl.SSLContext | None = None
@@ -123,6 +124,7 @@ class StandInHub:
             authentication="login" if self.login else "proof",
             login=self.login,
             ca=self.ca,
+            qos=self.qos,
         )
 
     def invite(self, device: str = DEVICE) -> SecretStr:

@@ -196,6 +196,15 @@ async def test_a_moved_broker_is_followed_on_known_hosts_only(
     assert (await joined(settings)).enrolment.brokers == ("mqtt://127.0.0.1:1999",)
 
 
+async def test_the_qos_that_the_hub_names_is_taken_over_at_the_join_and_later(
+    hub: StandInHub, settings: SpokeSettings
+) -> None:
+    hub.qos = 0
+    assert (await joined(settings, hub.invite())).enrolment.qos == 0
+    hub.qos = 1
+    assert (await joined(settings)).enrolment.qos == 1
+
+
 async def test_a_damaged_enrolment_says_which_file_it_is(hub: StandInHub, settings: SpokeSettings) -> None:
     await joined(settings, hub.invite())
     path = settings.directory / "enrolment.json"
