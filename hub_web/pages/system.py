@@ -38,7 +38,7 @@ from hub_web.parts.layout import (
 )
 from hub_web.parts.network import show_lan as show_access
 from hub_web.shell import page
-from hub_web.texts import text
+from hub_web.texts import for_people, text
 from hub_web.view import view
 
 
@@ -192,8 +192,8 @@ def _check_list(checks: list[CheckAnswer]) -> None:
                     with row():
                         Words("span", text.message(each.check), "sb-strong")
                         Words("span", text.message(each.detail), "sb-muted")
-                    if each.hint:
-                        Words("p", text.message(each.hint), "sb-small")
+                    if hint := for_people(each.hint):
+                        Words("p", text.message(hint), "sb-small")
 
 
 # -- backup -----------------------------------------------------------------------------------------------

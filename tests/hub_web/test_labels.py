@@ -16,6 +16,7 @@ from hub_live.topics.skill import BusSkill
 from hub_live.watchers.skill import WatcherSkill
 from hub_live.world.world import WorldSkill
 from hub_server.help_skill import HelpSkill
+from hub_web.texts import catalogue
 from spoke.integrations import available, skill_of
 from spoke.nodes.skill import NodesSkill
 from spoke.samples.calculator import CalculatorSkill
@@ -53,6 +54,8 @@ def test_every_bundled_skill_has_its_names_in_german(kind: type[Skill]) -> None:
         if name not in SAME and label(name, of=of) in (as_words(name), as_words(name.removeprefix("set_")))
     ]
     assert english == []
+    # Of devices; a person sees none of the hub's own.
+    assert kind in OF_THE_HUB or registration.doc.partition("\n")[0] in catalogue("de")
 
 
 def test_what_a_person_calls_it_counts_before_what_its_author_declared_and_that_before_common_words() -> None:

@@ -20,10 +20,16 @@ def test_a_person_arranges_their_home_and_finds_it_so_again(page_of: Visit, pict
     expect(card).to_be_visible()
     expect(page.get_by_role("toolbar")).to_have_count(0)
     page.get_by_role("button", name="Arrange").click()
-    page.get_by_role("button", name="Rename: Lamp").click()
+    page.get_by_role("button", name="Rename: Lamp").press("Enter")
+    expect(page.get_by_label("Card", exact=True)).to_be_focused()
+    page.keyboard.press("Escape")
+    # A form gives the keyboard back to its button.
+    expect(page.get_by_role("button", name="Rename: Lamp")).to_be_focused()
+    page.keyboard.press("Enter")
     page.get_by_label("Card", exact=True).fill("Reading lamp")
     page.get_by_role("textbox", name="Brightness").fill("How bright")
     page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("button", name="Rename: Reading lamp")).to_be_focused()
     star = page.get_by_role("button", name="Add to favourites: Reading lamp")
     star.press("Enter")
     # The keyboard stays where it was.

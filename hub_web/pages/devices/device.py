@@ -316,7 +316,7 @@ class _Device:
             with ui.element("summary"):
                 with stack().classes("sb-tight sb-grow"):
                     Words("h3", labels_of(skill)(skill.skill), "sb-h3")
-                    Words("p", skill.doc.partition("\n")[0], "sb-muted sb-cut")
+                    Words("p", text.message(skill.doc.partition("\n")[0]), "sb-muted sb-cut")
                 ui.icon("expand_more")
             place = ui.element("div").classes("sb-contents")
 

@@ -17,6 +17,8 @@ from hub_web.view import view
 
 T = TypeVar("T")
 
+_RENAME: Final = 4
+"""Place of that button among the tools of a card."""
 _DRAG: Final = "(event) => event.dataTransfer.setData('text/plain', event.currentTarget.dataset.card)"
 _DROP: Final = "(event) => { event.preventDefault(); emit(event.dataTransfer.getData('text/plain')); }"
 
@@ -91,6 +93,8 @@ class Arrangement:
                 made.props["aria-label"] = f"{label}: {card.name or title}"
                 if act is None:
                     made.disable()
+                elif number == _RENAME:
+                    made.on_click(act)  # a form, which has the focus until it is closed
                 else:
                     made.on_click(view.showing(partial(self._act, act, (card_id, number))))
 
@@ -118,6 +122,9 @@ class Arrangement:
 
     async def _act(self, act: Callable[[], Awaitable[None]], pressed: tuple[str, int]) -> None:
         await act()
+        self._show_again(pressed)
+
+    def _show_again(self, pressed: tuple[str, int]) -> None:
         self._on_change()
         # The button was made again; the keyboard stays at it.
         if (button := self._buttons.get(pressed)) is not None:
@@ -170,10 +177,11 @@ class Arrangement:
             own = {name: value for name, value in given.items() if value and value != names[name]}
             called = (field_of_card.value or "").strip()
             await self._change(card_id, among, name="" if called == title else called, names=own)
-            self._on_change()
+            self._show_again((card_id, _RENAME))
 
         with view.form(text("Rename"), save):
-            field_of_card = text_field(text("Card"), card.name or title).props(f"maxlength={MAX_LABEL}")
+            field_of_card = text_field(text("Card"), card.name or title)
+            field_of_card.props(f"maxlength={MAX_LABEL} autofocus")
             if names:
                 Words("h3", text("Its values and controls"), "sb-h3")
             fields = {
