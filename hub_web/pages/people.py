@@ -121,7 +121,7 @@ async def _tokens() -> None:
     with card(text("Tokens and sessions"), icon="key") as tools:
         with tools:
             view.button(text("New token"), partial(_new_token, show), icon="add")
-        note(text("Programs use the API with a token; each browser that is logged in has one, too."))
+        note(text("Where you are logged in, and the programs that act for you with a token."))
         columns = [text("Name"), text("Rights"), text("Issued"), text("Expires"), ""]
         table = Table(columns, label=text("Tokens and sessions"))
     await show()

@@ -127,18 +127,20 @@ class _Device:
             self._shape = shape
             self._show_head()
         with refilled(self._facts):
-            uptime, memory = device.uptime_s, device.memory_mb
+            is_here = device.state == "online"
+            uptime, memory = (device.uptime_s, device.memory_mb) if is_here else (None, None)
             modes = {"hub": text("with the hub"), "alone": text("alone")}
+            is_mine = view.is_admin or device.owner == view.user.id
             facts(
                 {
                     text("Last heartbeat"): view.ago(device.last_seen) or text("never"),
                     text("Version"): device.version,
                     text("Mode"): modes.get(device.mode or "", ""),
                     text("Runs for"): lasting(uptime) if uptime is not None else "",
-                    text("Load"): load_words(device.load),
+                    text("Load"): load_words(device),
                     text("Memory"): "" if memory is None else f"{text.number(memory)} MiB",
-                    text("Name in code"): f"devices.{device.key}",
-                    text("Id"): device.id,
+                    text("Name in code"): f"devices.{device.key}" if is_mine else "",
+                    text("Id"): device.id if is_mine else "",
                 }
             )
         with refilled(self._plots):

@@ -159,7 +159,7 @@ def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
                 {
                     text("Seen"): view.ago(device.last_seen),
                     text("Skills"): str(len(device.skills)),
-                    text("Load"): load_words(device.load),
+                    text("Load"): load_words(device),
                 }
             )
         loads = [value for _, value, _ in device.loads or () if value is not None]
@@ -180,8 +180,11 @@ def place_and_owner(device: DeviceAnswer) -> None:
         badge(device.owner, icon="person")
 
 
-def load_words(load: float | None) -> str:
-    return "" if load is None else f"{text.number(100 * load)} %"
+def load_words(device: DeviceAnswer) -> str:
+    """Return the load of a device; empty where what is known of it is old."""
+    if device.load is None or device.state != "online":
+        return ""
+    return f"{text.number(100 * device.load)} %"
 
 
 async def add_device() -> None:
@@ -206,7 +209,8 @@ def _asking(asking: list[Waiting], show: Show) -> None:
             with row():
                 cut("span", each.name, "sb-strong")
                 Words("span", text("from {address}", address=each.source), "sb-muted sb-small")
-                Words("span", view.ago(each.expires_at), "sb-muted sb-small")
+                ends = text("its code ends {time}", time=view.ago(each.expires_at))
+                Words("span", ends, "sb-muted sb-small")
                 ui.element("div").classes("sb-grow")
 
                 async def refuse(code: str = each.code) -> None:
