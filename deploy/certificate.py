@@ -22,6 +22,7 @@ class Provided:
 
     Attributes:
         hosts: Names, and addresses, under which this machine is reached today.
+        told: Those of them that a person gave with ``strawberry certs --name``.
         made_authority: Whether the authority is new.
         made_certificate: Whether the server certificate is new.
     """
@@ -29,6 +30,7 @@ class Provided:
     authority: Authority
     certificate: ServerCertificate
     hosts: tuple[tuple[str, ...], tuple[str, ...]]
+    told: tuple[str, ...]
     made_authority: bool
     made_certificate: bool
 
@@ -67,7 +69,12 @@ def provide_certificate(home: Home, *, more: Sequence[str] = (), renew: bool = F
         # Only now: a name that cannot stand in a certificate would spoil all later ones.
         write_private(home.certs / _NAMES_FILE, json.dumps(extra).encode())
     return Provided(
-        authority, certificate, (names, addresses), made_authority, made_certificate=shown(home) != before
+        authority,
+        certificate,
+        (names, addresses),
+        extra,
+        made_authority,
+        made_certificate=shown(home) != before,
     )
 
 

@@ -34,6 +34,7 @@ class LanSettings(Strict):
             next connection on.
         insecure: Whether to listen in the clear instead.
         names: Host names of this machine, besides those that the certificate is for.
+        told: Names and addresses by which a person says that it is reached, the best first.
         look_s: How often is looked for a renewed certificate.
     """
 
@@ -43,6 +44,7 @@ class LanSettings(Strict):
     certificates: Path | None = None
     insecure: bool = False
     names: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
     look_s: Annotated[float, Field(gt=0)] = 30
 
     @model_validator(mode="after")

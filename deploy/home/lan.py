@@ -37,6 +37,7 @@ class Lan:
         ca: PEM of the authority of this home, None where there is no TLS.
         context: What listeners use; a renewed certificate counts from the next connection on.
         shown: The certificate as those who connect see it.
+        told: Names and addresses that a person gave, which come first: a container knows only its own.
     """
 
     names: tuple[str, ...]
@@ -45,6 +46,7 @@ class Lan:
     ca: str | None = None
     context: ssl.SSLContext | None = None
     shown: bytes = b""
+    told: tuple[str, ...] = ()
     _reloads: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -52,7 +54,7 @@ class Lan:
         """Under what other machines reach this one, the best first."""
         # An address needs no name service; a name still works when the address has changed.
         if self.context is not None:
-            return self.addresses + self.names
+            return tuple(dict.fromkeys((*self.told, *self.addresses, *self.names)))
         # Nothing proves who answers: a machine of the same name would find itself by it.
         return self.addresses or self.names
 
@@ -123,6 +125,7 @@ async def _enter_secure(stack: AsyncExitStack, home: Home, *, report: Reporter) 
         ca=provided.authority.pem,
         context=certificate.context(),
         shown=shown(home),
+        told=provided.told,
     )
     tasks = await stack.enter_async_context(open_tasks())
     tasks.create_task(lan.keep(home), name="renew certificates")

@@ -160,12 +160,12 @@ async def enter_hub(
         hub.leader.change("settings", change)
 
     await stack.enter_async_context(reloaded_models(home, hub, report, also=take_over))
-    await _report_setup(hub, report)
+    await report_setup(hub, report)
     await preparing
     return hub
 
 
-async def _report_setup(hub: Hub, report: Reporter) -> None:
+async def report_setup(hub: Hub, report: Reporter) -> None:
     """Report how the admin chooses a password, as long as no admin has one."""
     people, admin = hub.registry.people, hub.registry.admin.id
     if not await people.needs_setup():
@@ -177,7 +177,7 @@ async def _report_setup(hub: Hub, report: Reporter) -> None:
         return
     code = (await people.make_code(admin)).code
     # No browser sends what stands behind the "#", and so no log gets it.
-    link = f"{hub.url}/setup#{code}"
+    link = f"{hub.registry.settings.url or hub.url}/setup#{code}"
     report.state("setup", f"  password {link} (choose your password; works once)", code=code, link=link)
 
 
@@ -236,6 +236,7 @@ def _lan_settings(home: Home, lan: "Lan | None", options: HubOptions) -> LanSett
         certificates=None if lan.context is None else home.certs,
         insecure=lan.context is None,
         names=lan.names,
+        told=lan.told,
     )
 
 

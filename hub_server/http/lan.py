@@ -47,7 +47,7 @@ class Lan:
         certified = (*known.addresses, *known.names) if known is not None else ()
         host = self.host
         if ip_address(host).is_unspecified:
-            found = (primary_address(), *certified, *self._settings.names)
+            found = (*self._settings.told, primary_address(), *certified, *self._settings.names)
             usable = [each for each in found if each and (known is None or each in certified)]
             host = next((each for each in usable if not is_loopback(each)), host)
         return f"{'https' if known is not None else 'http'}://{bracketed(host)}:{self.port}"

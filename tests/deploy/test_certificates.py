@@ -71,6 +71,8 @@ def test_without_tls_others_are_told_addresses_because_a_name_may_mean_their_own
     assert Lan(("hub",), ()).urls("mqtt", 1883) == ("mqtt://hub:1883",)
     secure = Lan(("hub",), ("192.0.2.1",), context=ssl.create_default_context())
     assert secure.urls("mqtts", 8883) == ("mqtts://192.0.2.1:8883", "mqtts://hub:8883")
+    secure.told = ("hub.lan", "hub")
+    assert secure.hosts == ("hub.lan", "hub", "192.0.2.1")
 
 
 def _seen(context: ssl.SSLContext, ca: str) -> bytes:

@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from contracts.devices.joining import HubCard, ca_document
 from contracts.errors import ConfigError
+from deploy.home.local_hub import report_setup
+from deploy.home.running import Reporter
 from hub_agent.settings import HttpSettings, LanSettings
 from hub_server.http.lan import open_lan
 from identity.certificates import Authority, client_context
@@ -174,15 +176,28 @@ async def test_in_the_clear_only_where_that_was_spelled_out(tmp_path: Path) -> N
         assert home.hub.lan_port != home.hub.http_port
 
 
+async def test_the_link_for_the_first_password_is_good_on_another_machine(
+    lan: tuple[Home, Authority],
+) -> None:
+    printed: list[str] = []
+    await report_setup(lan[0].hub, Reporter(printed.append))
+    assert f"password https://127.0.0.1:{lan[0].hub.lan_port}/setup#" in printed[0]
+
+
 @pytest.mark.parametrize(
-    ("names", "addresses", "host"),
-    [(("localhost", "hub.lan"), ("127.0.0.1",), "hub.lan"), (("hub.lan",), ("192.0.2.9",), "192.0.2.9")],
+    ("names", "addresses", "told", "host"),
+    [
+        (("localhost", "hub.lan"), ("127.0.0.1",), (), "hub.lan"),
+        (("hub.lan",), ("192.0.2.9",), (), "192.0.2.9"),
+        # A container knows none of the addresses that others have for it.
+        (("hub.lan",), ("192.0.2.9",), ("hub.lan",), "hub.lan"),
+    ],
 )
 def test_the_address_for_others_is_one_that_the_certificate_is_for(
-    tmp_path: Path, names: tuple[str, ...], addresses: tuple[str, ...], host: str
+    tmp_path: Path, names: tuple[str, ...], addresses: tuple[str, ...], told: tuple[str, ...], host: str
 ) -> None:
     Authority.load_or_create(tmp_path).issue(names, addresses, directory=tmp_path)
-    with open_lan(LanSettings(port=0, certificates=tmp_path)) as opened:
+    with open_lan(LanSettings(port=0, certificates=tmp_path, told=told)) as opened:
         assert opened.url == f"https://{host}:{opened.port}"
 
 
