@@ -100,6 +100,7 @@ class Hub:
         base_path: Where a proxy puts the hub; empty for the root.
         has_proxy: Whether a setting names a proxy in front of it.
         lan_port: The port for other machines; None where they cannot come in.
+        pin: Returns that of the TLS key there, see `ServerCertificate.pin`; empty without TLS of its own.
         wyoming_port: The port of the handle service; None where it is off.
     """
 
@@ -121,6 +122,7 @@ class Hub:
     base_path: str = ""
     has_proxy: bool = False
     lan_port: int | None = None
+    pin: Callable[[], str] = str
     wyoming_port: int | None = None
     leave: Callable[[], Awaitable[None]] = _stay
 
@@ -333,6 +335,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             base_path=settings.http.base_path,
             has_proxy=settings.http.has_proxy,
             lan_port=lan.port if lan else None,
+            pin=lan.pin if lan and not settings.http.has_proxy else str,
             wyoming_port=wyoming_port,
             leave=leave,
         )

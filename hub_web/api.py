@@ -30,6 +30,7 @@ class Api:
         chat: Answers messages.
         health: Returns the state of the hub.
         hub: Its id and public key, by which a page recognises it; without the key behind a proxy.
+        pin: Returns that of its TLS key; empty behind a proxy, too.
         token: That of the session.
         connection: The request for the page.
     """
@@ -39,6 +40,7 @@ class Api:
     chat: ChatService[Bearer]
     health: Callable[[], Health]
     hub: str
+    pin: Callable[[], str]
     token: str
     connection: HTTPConnection
 

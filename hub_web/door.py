@@ -3,6 +3,7 @@
 A static file is addressed by its content, so that browsers keep it.
 """
 
+import asyncio
 import hashlib
 import json
 from functools import cache
@@ -14,8 +15,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from chat.http.guard import page_policy
-from hub_web.joining import ADMITTING, FROM_FILE, INSTALLING, RUNNING, join_line
+from hub_web.joining import ADMITTING, FROM_HUB, RUNNING, install_lines, join_line
 from hub_web.texts import LANGUAGE, text
+from hub_web.wheel import make_wheel, wheel_name
 
 Theme = Literal["auto", "light", "dark"]
 THEME_COOKIE: Final = "strawberry_theme"
@@ -96,14 +98,18 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
     return _framed(title, content, script, connection)
 
 
-def joining_page(connection: HTTPConnection) -> HTMLResponse:
-    """Return what anybody may read who sets up a device: how it joins this hub."""
+def joining_page(connection: HTTPConnection, *, pin: str) -> HTMLResponse:
+    """Return what anybody may read who sets up a device: how it joins this hub.
+
+    Args:
+        pin: See `install_lines`.
+    """
     base = connection.scope.get("root_path", "")
     url = str(connection.base_url).rstrip("/")
     parts = [f"<h2>1. {escape(text('Install Strawberry'))}</h2>"]
-    parts += [_to_copy(platform, line) for platform, line in INSTALLING.items()]
+    parts += [_to_copy(platform, line) for platform, line in install_lines(url, pin).items()]
     parts += [
-        f'<p class="quiet">{escape(text(FROM_FILE))}</p>',
+        f'<p class="quiet">{escape(text(FROM_HUB))}</p>',
         f"<h2>2. {escape(text('Join this home'))}</h2>",
         _to_copy(text("In a new terminal window"), join_line(url)),
         f"<h2>3. {escape(text('Admit it'))}</h2>",
@@ -191,6 +197,15 @@ async def serve_fixed(request: Request) -> Response:
     name = request.url.path.rpartition("/")[2]
     kind = _TYPES[name.rpartition(".")[2]]
     return Response(_content(name), media_type=kind, headers={"cache-control": "no-cache"})
+
+
+async def serve_wheel(request: Request) -> Response:
+    """Answer a request for the wheel of the version that runs."""
+    if request.path_params["name"] != wheel_name():
+        return Response(status_code=404)
+    # It is compressed: the encoding keeps others from compressing it again in the event loop.
+    headers = {"cache-control": "no-cache", "content-encoding": "identity"}
+    return Response(await asyncio.to_thread(make_wheel), media_type="application/zip", headers=headers)
 
 
 async def serve_manifest(request: Request) -> Response:

@@ -40,8 +40,10 @@ from hub_web.door import (
     serve_asset,
     serve_fixed,
     serve_manifest,
+    serve_wheel,
 )
 from hub_web.feeds import Feeds
+from hub_web.joining import WHEELS
 from hub_web.parts.notices.notices import push_text
 from hub_web.shell import add_missing_page, set_up_controls
 from hub_web.sockets import SESSION, VIEW, Sessions, Sockets, WebSession, handle_errors, is_page_of, make_room
@@ -94,7 +96,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     core.loop = asyncio.get_running_loop()
     key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
     hub_name = f"{hub.registry.hub_id} {key}"
-    api = partial(Api, hub.operations, hub.gate, hub.chat, hub.health, hub_name)
+    api = partial(Api, hub.operations, hub.gate, hub.chat, hub.health, hub_name, hub.pin)
     hub.leader.change("push words", _use_push_words)
     async with open_tasks(contained=True) as tasks:
         core.app.start()
@@ -105,6 +107,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
             sessions=sessions,
             sockets=sockets,
             api=api,
+            pin=hub.pin,
             needs_setup=hub.registry.people.needs_setup,
             household=household,
             tasks=tasks,
@@ -135,6 +138,7 @@ class WebApp:
     Args:
         nicegui: NiceGUI's application.
         api: Makes the API of a session, of its token and the request for a page.
+        pin: Returns that of the TLS key of the hub.
         needs_setup: Returns whether there is no person yet.
         tasks: Owns what pages follow.
     """
@@ -146,6 +150,7 @@ class WebApp:
         sessions: Sessions,
         sockets: Sockets,
         api: Callable[[str, HTTPConnection], Api],
+        pin: Callable[[], str],
         needs_setup: Callable[[], Awaitable[bool]],
         household: Household,
         tasks: asyncio.TaskGroup,
@@ -154,6 +159,7 @@ class WebApp:
         self._sessions = sessions
         self._sockets = sockets
         self._api = api
+        self._pin = pin
         self._needs_setup = needs_setup
         self._household = household
         self._tasks = tasks
@@ -162,6 +168,7 @@ class WebApp:
             Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
             Route("/manifest.webmanifest", serve_manifest),
             *(Route(f"/{name}", serve_fixed) for name in FIXED),
+            Route(f"{WHEELS}{{name}}", serve_wheel),
             Route("/login", self._door),
             Route("/setup", self._door),
             Route(f"{ASSETS.rstrip('/')}-session", self._session),
@@ -229,7 +236,7 @@ class WebApp:
         if path == "/join":
             connection = HTTPConnection(scope)
             LANGUAGE.set(choose(connection.headers.get("accept-language"), self._household.language))
-            return joining_page(connection)
+            return joining_page(connection, pin=self._pin())
         if path.startswith("/_nicegui"):
             return error_response(path, 401, "unauthorized", "you are not logged in")
         query = scope["query_string"].decode("latin-1")

@@ -5,6 +5,7 @@ import re
 import socket
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -211,6 +213,14 @@ class ServerCertificate:
         """SHA-256 of the certificate, as browsers show it."""
         der = ssl.PEM_cert_to_DER_cert(self.certificate.read_text("ascii"))
         return sha256(der).digest().hex(":").upper()
+
+    @property
+    def pin(self) -> str:
+        """SHA-256 of its public key in base64, as ``curl --pinnedpubkey`` takes it."""
+        key = _read_certificate(self.certificate).public_key()
+        return b64encode(
+            sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
+        ).decode()
 
     def context(self) -> ssl.SSLContext:
         """Make the server's side of TLS, 1.2 or newer.

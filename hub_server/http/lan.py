@@ -57,6 +57,10 @@ class Lan:
         """That of the certificate; empty without TLS."""
         return self._certificate.fingerprint if self._certificate is not None else ""
 
+    def pin(self) -> str:
+        """Return that of the certificate's key; empty without TLS."""
+        return self._certificate.pin if self._certificate is not None else ""
+
     def authority(self) -> bytes:
         """Return what a browser trusts to trust this listener; see `authority_for_browsers`."""
         return authority_for_browsers(self._directory)

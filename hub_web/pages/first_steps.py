@@ -108,7 +108,7 @@ class _Steps:
         joined = [each for each in await view.api(list_devices) if each.state in ("online", "offline")]
 
         async def build() -> None:
-            note(text("A computer, a Raspberry Pi or a phone: what it can do, the assistant can do."))
+            note(text("A computer or a Raspberry Pi: what it can do, the assistant can do."))
             with actions():
                 view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
 

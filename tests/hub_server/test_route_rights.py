@@ -235,6 +235,7 @@ GET    /_strawberry/{digest}/{name}                     *
 GET    /join                                            *
 GET    /login                                           *
 GET    /manifest.webmanifest                            *
+GET    /join/{name}                                     *  -
 GET    /sw.js                                           *
 GET    /icon-192.png                                    *
 GET    /icon-512.png                                    *

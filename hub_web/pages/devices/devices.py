@@ -131,7 +131,7 @@ def state_of(state: str) -> tuple[Tone, str]:
 
 
 def _none() -> None:
-    more = text("A computer, a Raspberry Pi or a phone: what it can do, the assistant can do.")
+    more = text("A computer or a Raspberry Pi: what it can do, the assistant can do.")
     with empty("devices", text("No devices yet"), more):
         if view.is_admin:
             view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")

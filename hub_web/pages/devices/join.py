@@ -10,7 +10,7 @@ from hub_server.system.first_steps import LanState, show_lan
 from hub_web import limits
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
-from hub_web.joining import FROM_FILE, INSTALLING, RUNNING, join_line
+from hub_web.joining import FROM_HUB, RUNNING, install_lines, join_line
 from hub_web.pages.devices.devices import add_device, enter_code, state_of
 from hub_web.parts import network
 from hub_web.parts.layout import Words, card, code, dot, note, problem, refilled, row
@@ -46,9 +46,9 @@ def _here(lan: LanState) -> None:
 def _lines(lan: LanState) -> None:
     with card(text("What to type on the device"), icon="terminal"):
         Words("h3", f"1. {text('Install Strawberry')}", "sb-h3")
-        for platform, line in INSTALLING.items():
+        for platform, line in install_lines(lan.url, view.api.pin()).items():
             _line(line, platform)
-        note(text(FROM_FILE))
+        note(text(FROM_HUB))
         Words("h3", f"2. {text('Join this home')}", "sb-h3")
         _line(join_line(lan.url), text("In a new terminal window"))
         Words("h3", f"3. {text('Let it run')}", "sb-h3")
