@@ -174,11 +174,13 @@ class Cluster:
         return self.house.ports
 
     async def suffer(self, seconds: float) -> None:
-        """Strike at one process after the other; each is back before the next."""
+        """Strike at one process after the other; each is back before the next. All kinds take turns."""
         until = time.monotonic() + seconds
         kinds = ["replica", "leader", "spoke", "database", *(["node"] if self.nodes else [])]
         while time.monotonic() < until:
-            kind = self.chance.choice(kinds)
+            if len(self.blows) % len(kinds) == 0:
+                self.chance.shuffle(kinds)
+            kind = kinds[len(self.blows) % len(kinds)]
             self.blows.append(f"{until - time.monotonic():.0f} s before the end: {kind}")
             await {
                 "replica": lambda: self._strike_replica(self.chance.choice(list(self.replicas))),
@@ -333,8 +335,8 @@ class Cluster:
                 await stack.enter_async_context(_logged_in(port, made, number))
                 for number, port in enumerate(self.ports)
             ]
-            (await self._ask(first, "DELETE", f"/api/clients/{name}")).raise_for_status()
             began = time.monotonic()
+            (await self._ask(first, "DELETE", f"/api/clients/{name}")).raise_for_status()
             await asyncio.gather(*(gone.wait() for gone in on))
         self.times.note("a login deleted: disconnected from all nodes", time.monotonic() - began)
 

@@ -6,6 +6,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -52,8 +53,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, sandbox_files: Path)
             house.broker_url = stack.enter_context(Mosquitto(tmp_path / "broker")).url
         house.start_replica("a")
         spokes = add_spokes(house, SPOKES, skills=write_skills(tmp_path / "skills"))
-        for name in "bc":
-            house.start_replica(name)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(house.start_replica, "bc"))
         freeze_s = 60.0 if SECONDS > 120 else 4.0
         yield Cluster(house, server, nodes, spokes, random.Random(SEED), freeze_s, ports)
 
