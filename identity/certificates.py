@@ -63,11 +63,14 @@ _PRIVATE: Final = (
 class Authority:
     """The certificate authority of one home; its private key never leaves its file.
 
+    Args:
+        key: None where it is kept elsewhere: then it makes no certificate, and those that are there serve.
+
     Attributes:
         pem: Its certificate, which clients pin.
     """
 
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey | None) -> None:
         self.pem = _pem(certificate)
         self._certificate = certificate
         self._key = key
@@ -115,6 +118,11 @@ class Authority:
         Raises:
             ConfigError: If a name or address is none, or a file cannot be used.
         """
+        if (own := self._key) is None:
+            raise ConfigError(
+                f"there is no ca.key in {directory}, with which to make a certificate",
+                hint="Copy ca.key of the home there, or make the certificate where it is.",
+            )
         hosts, numbers = _sorted_out([*names, *addresses])
         now = at or datetime.now(UTC)
         if now >= self._certificate.not_valid_after_utc:
@@ -138,10 +146,10 @@ class Authority:
                 .add_extension(x509.ExtendedKeyUsage(_BOTH), critical=False)
                 .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
                 .add_extension(
-                    x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                    x509.AuthorityKeyIdentifier.from_issuer_public_key(own.public_key()),
                     critical=False,
                 )
-                .sign(self._key, SHA256())
+                .sign(own, SHA256())
             )
             write_private(directory / "server.pem", _pem(certificate).encode())
         return ServerCertificate.load(directory)
@@ -412,8 +420,11 @@ def _host(text: str) -> str:
     return host
 
 
-def _load_authority(path: Path, key_file: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    certificate, key = _read_certificate(path), _read_key(key_file)
+def _load_authority(path: Path, key_file: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey | None]:
+    certificate = _read_certificate(path)
+    if not key_file.exists():
+        return certificate, None
+    key = _read_key(key_file)
     if certificate.public_key() != key.public_key():
         raise _unfit(path, key_file)
     return certificate, key

@@ -16,6 +16,7 @@ from deploy.cli.commands import make_parser
 from deploy.cli.main import main
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
+from deploy.rendering.rendering import render_kubernetes
 from identity import tokens
 
 VERSIONS = ("1.31", "1.37")
@@ -61,6 +62,24 @@ def test_the_manifests_follow_the_schemas_of_kubernetes(manifests: list[dict[str
         assert each["metadata"].get("namespace", each["metadata"]["name"]) == "oak"
 
 
+@pytest.mark.parametrize("odd", ["123", "1e3", "0x1f", "no", "y", "null", "1-2", "5000:1"])
+def test_a_name_that_looks_like_something_else_in_yaml_stays_a_name(odd: str) -> None:
+    def rendered(name: str, host: str, image: str) -> list[Any]:
+        return list(yaml.safe_load_all(render_kubernetes(name=name, host=host, image=image, replicas=3)))
+
+    def put(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {put(name): put(value) for name, value in found.items()}
+        if isinstance(found, list):
+            return [put(each) for each in found]
+        if isinstance(found, str):
+            for word in ("qqn", "qqh", "qqi"):
+                found = found.replace(word, odd)
+        return found
+
+    assert rendered(odd, odd, odd) == put(rendered("qqn", "qqh", "qqi"))
+
+
 def test_a_pod_is_confined_and_holds_no_secret(manifests: list[dict[str, Any]]) -> None:
     (pods,) = (each["spec"] for each in manifests if each["kind"] == "StatefulSet")
     pod = pods["template"]["spec"]
@@ -85,15 +104,19 @@ def test_the_commands_of_a_pod_run(manifests: list[dict[str, Any]], tmp_path: Pa
     for name in ("keys/key.pem", "keys/ca.pem", "keys/ca.key", "settings/strawberry.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-    *lines, certs = (
-        script.replace("/keys", f"{tmp_path}/keys").replace("/settings", f"{tmp_path}/settings").splitlines()
-    )
+    script = script.replace("/keys", f"{tmp_path}/keys").replace("/settings", f"{tmp_path}/settings")
+    lines = script.splitlines()
+    (certs,) = (each for each in lines if each.startswith("strawberry"))
+    lines[lines.index(certs)] = 'cp "$STRAWBERRY_HOME/certs/ca.key" "$STRAWBERRY_HOME/certs/server.key"'
     home = tmp_path / "home"
     environment = {"STRAWBERRY_HOME": str(home), "PATH": "/usr/bin:/bin"}
     subprocess.run(["sh", "-euc", "\n".join(lines)], env=environment, check=True)
     assert (home / "hub" / "key.pem").read_text() == "keys/key.pem"
-    assert (home / "certs" / "ca.key").stat().st_mode & 0o777 == 0o600
+    # Certificates are made with the key of the authority, which the hub itself never has.
+    assert (home / "certs" / "server.key").stat().st_mode & 0o777 == 0o600
+    assert not (home / "certs" / "ca.key").exists()
     (start,) = pod["containers"][0]["args"]
+    assert "keys" not in {each["name"] for each in pod["containers"][0]["volumeMounts"]}
     for command in (certs, start):
         words = re.sub(r"\$HOSTNAME", "hub-0", command.replace('"', "")).removeprefix("exec ").split()
         assert words[0] == "strawberry"

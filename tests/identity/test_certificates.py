@@ -280,6 +280,7 @@ def test_what_cannot_be_used_is_an_error_that_shows_no_key(
     with pytest.raises(ConfigError, match="do not belong together"):
         Authority.load_or_create(directory)
     (directory / "ca.key").unlink()
+    (directory / "ca.key").mkdir()
     with pytest.raises(ConfigError, match=r"cannot read .*ca\.key"):
         Authority.load_or_create(directory)
     (directory / "server.key").write_text(secret)
@@ -289,6 +290,17 @@ def test_what_cannot_be_used_is_an_error_that_shows_no_key(
         server.context()
     assert secret not in f"{caught.value.message} {caught.value.hint} {caplog.text}"
     assert "strawberry certs" in caught.value.hint
+
+
+def test_a_certificate_serves_without_the_key_of_the_authority_and_is_not_renewed_there(
+    server: ServerCertificate, directory: Path
+) -> None:
+    (directory / "ca.key").unlink()
+    authority = Authority.load_or_create(directory)
+    assert authority.ensure(server.names, server.addresses, directory=directory) == server
+    with pytest.raises(ConfigError, match=r"there is no ca\.key"):
+        authority.ensure(["other.lan"], (), directory=directory)
+    assert not (directory / "ca.key").exists()
 
 
 def test_an_encrypted_key_is_refused_without_asking_for_a_password(
