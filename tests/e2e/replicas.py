@@ -20,11 +20,11 @@ class Replicas(House):
     """A house whose hub is several processes; ``a``, the first, has the data directory of the house.
 
     Attributes:
-        lan: Whether they reach each other over TLS.
+        lan: How they reach each other: over loopback, or with ``--lan`` or ``--insecure-lan``.
     """
 
     ports: dict[str, int] = field(default_factory=dict)
-    lan: bool = False
+    lan: str = ""
 
     def start_replica(self, name: str) -> None:
         """Start a replica, or start it again, and wait until it serves."""
@@ -40,7 +40,7 @@ class Replicas(House):
                 shutil.copy(self.home / "strawberry.toml", home / "strawberry.toml")
                 (home / "sandbox").symlink_to((self.home / "sandbox").resolve(), target_is_directory=True)
                 shutil.copy(self.home / "hub" / "key.pem", home / "hub" / "key.pem")
-                if self.lan:
+                if self.lan == "--lan":
                     (home / "certs").mkdir(mode=0o700)
                     for each in ("ca.pem", "ca.key"):
                         shutil.copy(self.home / "certs" / each, home / "certs" / each)
@@ -48,7 +48,7 @@ class Replicas(House):
                 with (home / "strawberry.toml").open("a") as settings:
                     settings.write(f'\n[database]\nurl = "{database}"\n')
         address = ("--broker", self.broker_url, "--trust-broker", "--http-port", str(self.ports[name]))
-        lan = ("--lan", "--https-port", str(free_port())) if self.lan else ()
+        lan = (self.lan, "--https-port", str(free_port())) if self.lan else ()
         self.start(name, "hub", *address, *lan, "--replica", name, *self._debug, home=home)
         wait_for(lambda: "Ready" in self.log(name) or self.ended(name), what=f"the replica {name}")
 

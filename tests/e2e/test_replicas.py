@@ -60,15 +60,15 @@ PEN = (
 )
 
 
-LAN = pytest.mark.parametrize("house", [True], indirect=True, ids=["lan"])
+LAN = pytest.mark.parametrize("house", ["--lan", "--insecure-lan"], indirect=True, ids=["lan", "insecure"])
 
 
 @pytest.fixture
 def house(
     tmp_path: Path, sandbox_files: Path, model: ScriptedModel, request: pytest.FixtureRequest
 ) -> Iterator[Replicas]:
-    """Two replicas, with TLS where a test asks for that."""
-    lan = getattr(request, "param", False)
+    """Two replicas, which other machines reach where a test asks for that."""
+    lan = getattr(request, "param", "")
     require(postgresql.programs() is not None, postgresql.HINT)
     (tmp_path / "broker").mkdir()
     with (
