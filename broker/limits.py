@@ -87,6 +87,9 @@ up to 1.3 GB of memory."""
 NATS_PENDING_BYTES: Final = NATS_RETAINED_BYTES * 5 // 4
 """What may wait for a client: all that is retained comes at once. With 64 MiB, NATS's own, a hub that found
 more was disconnected at each try."""
+NATS_SUBSCRIPTIONS: Final = 40_000
+"""Of one connection, each 2.3 kB of a node: a client without this bound fills its memory. NATS takes no other
+number for the hub, whose thousand watchers have up to 32 topics each."""
 NATS_REQUESTS: Final = 200_000
 """Requests that wait in a node: it asks itself for each retained message by one, and drops what is beyond."""
 NATS_WRITE: Final = "2m"

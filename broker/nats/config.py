@@ -79,6 +79,7 @@ def _entries(node: Node, keys: NodeKeys, name: str, store: Path) -> Iterator[tup
     yield "max_payload", 1 << 20
     yield "write_deadline", limits.NATS_WRITE
     yield "max_pending", limits.NATS_PENDING_BYTES
+    yield "max_subscriptions", limits.NATS_SUBSCRIPTIONS
     yield "logtime", False
     yield (
         "jetstream",

@@ -22,6 +22,7 @@ from broker.nats.callout import Callout
 from broker.nats.keys import NatsKeys
 from broker.nats.logins import NatsAccess, NatsLogins, open_nats
 from bus.link import open_link
+from bus.link.connection import SubscriptionRefused
 from contracts.access import Principal
 from contracts.devices.presence import Revocation
 from hub_registry.storage.tables import now
@@ -58,6 +59,27 @@ async def test_what_a_device_retains_without_end_keeps_no_other_from_going_on(
             await hub.subscribe("devices/tv/status", lambda message: heard.put_nowait(message.payload))
             assert await asyncio.wait_for(heard.get(), 10) == b"after"
         assert other.connected
+
+
+async def test_a_client_gets_no_more_subscriptions_than_a_node_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "NATS_SUBSCRIPTIONS", 20)
+
+    def hear(_: object) -> None:
+        return None
+
+    async with (
+        open_bus("nats", tmp_path) as bus,
+        open_link(await bus.link_settings(DEVICE), wait_s=10) as greedy,
+        open_link(await bus.link_settings(OTHER), wait_s=10) as other,
+    ):
+        for number in range(20):
+            await greedy.subscribe(f"devices/pc/calls/S/{number}", hear)
+        with pytest.raises(SubscriptionRefused):
+            await greedy.subscribe("devices/pc/calls/S/20", hear)
+        await other.subscribe("devices/tv/calls/S/on", hear)
+        assert greedy.connected
 
 
 async def test_the_streams_are_watched_no_longer_when_the_hub_ends_while_the_client_flushes() -> None:
