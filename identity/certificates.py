@@ -118,11 +118,7 @@ class Authority:
         Raises:
             ConfigError: If a name or address is none, or a file cannot be used.
         """
-        if (own := self._key) is None:
-            raise ConfigError(
-                f"there is no ca.key in {directory}, with which to make a certificate",
-                hint="Copy ca.key of the home there, or make the certificate where it is.",
-            )
+        own = _required(self._key)
         hosts, numbers = _sorted_out([*names, *addresses])
         now = at or datetime.now(UTC)
         if now >= self._certificate.not_valid_after_utc:
@@ -272,6 +268,7 @@ def authority_for_browsers(directory: Path) -> bytes:
         ConfigError: If a file cannot be used.
     """
     certificate, key = _load_authority(directory / "ca.pem", directory / "ca.key")
+    key = _required(key)
     server = ServerCertificate.load(directory)
     networks = map(ipaddress.ip_network, dict.fromkeys((*_PRIVATE, *server.addresses)))
     permitted = [*map(x509.DNSName, server.names), *map(x509.IPAddress, networks)]
@@ -428,6 +425,15 @@ def _load_authority(path: Path, key_file: Path) -> tuple[x509.Certificate, ec.El
     if certificate.public_key() != key.public_key():
         raise _unfit(path, key_file)
     return certificate, key
+
+
+def _required(key: ec.EllipticCurvePrivateKey | None) -> ec.EllipticCurvePrivateKey:
+    if key is None:
+        raise ConfigError(
+            "there is no ca.key here, with which to make a certificate",
+            hint="Copy it from certs of another machine of the home, or make the certificate there.",
+        )
+    return key
 
 
 def _load_or_create_key(path: Path) -> ec.EllipticCurvePrivateKey:

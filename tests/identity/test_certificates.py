@@ -300,6 +300,8 @@ def test_a_certificate_serves_without_the_key_of_the_authority_and_is_not_renewe
     assert authority.ensure(server.names, server.addresses, directory=directory) == server
     with pytest.raises(ConfigError, match=r"there is no ca\.key"):
         authority.ensure(["other.lan"], (), directory=directory)
+    with pytest.raises(ConfigError, match=r"there is no ca\.key"):
+        authority_for_browsers(directory)
     assert not (directory / "ca.key").exists()
 
 
