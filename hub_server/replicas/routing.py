@@ -145,17 +145,22 @@ class Routing:
         """Return the other replica that leads; None where this one leads by now.
 
         Args:
-            request: One that another replica passed on is not passed on again.
+            request: One that another replica passed on is not passed on again; who has just gained the lead
+                takes it once all is open.
 
         Raises:
             LinkError: If none leads for some seconds.
         """
         until = time.monotonic() + limits.LEADER_WAIT_S
-        while not isinstance(request, From) and time.monotonic() < until:
+        while time.monotonic() < until:
+            if self._replica.term is None and isinstance(request, From):
+                break
             if (row := self.leading_row()) is not None:
                 return row
-            if self.leads and may_be_here:
-                return None
+            if self.leads:
+                if may_be_here:
+                    return None
+                break
             await asyncio.sleep(limits.LEADER_LOOK_S)
             await self.look()
         raise LinkError("no replica of the hub leads right now", hint="Try again in a moment.")

@@ -175,6 +175,27 @@ async def test_what_was_passed_on_counts_as_asked_from_and_at_the_addresses_of_t
     assert await asked.body() == b"{}"
 
 
+async def test_what_was_passed_on_to_one_that_has_just_gained_the_lead_waits_until_all_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "LEADER_LOOK_S", 0)
+    leader = SimpleNamespace(parts=None)
+    replica = SimpleNamespace(instance="a", term=object())
+
+    async def read(_: Any) -> list[Any]:
+        leader.parts = object()
+        return []
+
+    nothing: Any = None
+    store: Any = SimpleNamespace(read=read)
+    routing = Routing(replica, leader, store, nothing, nothing, nothing)  # type: ignore[arg-type]
+    passed_on = From.__new__(From)
+    assert await routing.leader(passed_on) is None
+    leader.parts, replica.term = None, None
+    with pytest.raises(LinkError, match="leads right now"):
+        await routing.leader(passed_on)
+
+
 async def test_turns_of_a_replica_that_only_connects_again_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LEADER_LOOK_S", 0)
     row = replica_at("")
