@@ -117,3 +117,6 @@ NAMES_ASKED: Final = 5
 """Names of what a call changes that are read out in its question."""
 MESSAGE_ASKED: Final = 200
 """Characters of the message that are repeated in it."""
+RETURN_S: Final = 120.0
+"""After a start of the hub: by then, devices of a machine that starts as a whole have come back."""
+RETURN_LOOK_S: Final = 0.2

@@ -1,5 +1,6 @@
 """Skill calls of the hub: rights, choice of the device, audit."""
 
+import asyncio
 import copy
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -8,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 
 from agent_core.schemas.arguments import arguments_digest, without_secrets
-from agent_core.search.catalogue import SkillCall
+from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.directory import HUB_KEY, Found, RegisteredSkill, SkillDirectory
 from agent_core.search.targets import on_device, strictest
 from bus.rpc import Caller, CallRequest, Served, call_any
@@ -21,6 +22,7 @@ from hub_agent import limits
 from hub_agent.calls.audit import AuditTrail, CallRecord, Origin
 from hub_agent.calls.own_skills import OwnSkills
 from hub_registry.devices.directory import Directory, Entry
+from hub_registry.devices.presence import PresenceState
 from hub_registry.storage.tables import now
 
 
@@ -43,6 +45,7 @@ class DeviceManager:
     trail: AuditTrail
     on_ended: Callable[[str, str, float], None] | None = None
     _confirm: Callable[[], Awaitable[None]] | None = field(default=None, init=False)
+    _all_back_at: float = field(default_factory=lambda: time.monotonic() + limits.RETURN_S, init=False)
     # By device that did not answer: its last sign of life at that time.
     _silent: dict[str, datetime | None] = field(default_factory=dict, init=False)
 
@@ -74,6 +77,25 @@ class DeviceManager:
                 record.device, value = await self._call_any(actor, call)
                 return value
             return await self._call_one(actor, call)
+
+    async def when_back(self, user: str, target: Target) -> None:
+        """Wait for a device that was not heard yet while the hub has only just started.
+
+        Devices come back a moment after the hub. What the home does by itself, and does once, waits for them.
+        """
+        while time.monotonic() < self._all_back_at and not self._is_back(user, target):  # noqa: ASYNC110
+            await asyncio.sleep(limits.RETURN_LOOK_S)
+
+    def _is_back(self, user: str, target: Target) -> bool:
+        if target.is_hub_own:
+            return True
+        seen = self.directory.seen_by(user)
+        if target.device == HUB_KEY:
+            offered = seen.candidates(target.skill, target.method.name)
+        else:
+            offered = [seen.find(target.device, target.skill, target.method.name)]
+        # What the broker retained of a device may be of before the power went.
+        return any(found.entry.presence.state is PresenceState.ONLINE for found in offered)
 
     async def run(
         self, actor: Actor, call: SkillCall, work: Callable[[], Awaitable[Json]], *, origin: Origin

@@ -34,7 +34,7 @@ from hub_registry.storage.store import open_store
 from hub_server.service import Hub, open_hub
 from hub_server.system.host import Host
 from identity.envelope import Seal
-from identity.keys import KeyPair, PublicKey
+from identity.keys import KeyPair
 from tests.hub_registry.spokes import FakeSpoke, eventually
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.ports import free_port
@@ -132,8 +132,18 @@ class Home:
             ).json()
             body = {"token": added["token"], "public_key": key.public.jwk()}
             joined = (await client.post("/api/devices/enrol", json=body, auth=proof_of(key))).json()
-        self.keys[key.kid] = key
         device, token, bus_token = joined["device"], joined["token"], joined["bus_token"]
+        spoke = await self._serve(device, key, bus_token, EPOCH, *skills)
+        return Device(device, key, token, bus_token, spoke)
+
+    async def again(self, device: Device, *skills: Skill) -> None:
+        """Let a device that joined before come online in its next life."""
+        await self._serve(device.id, device.key, device.bus_token, device.spoke.epoch + 1, *skills)
+
+    async def _serve(
+        self, device: str, key: KeyPair, bus_token: str, epoch: int, *skills: Skill
+    ) -> FakeSpoke:
+        self.keys[key.kid] = key
         link = await self.stack.enter_async_context(linked(self.device_login(device, key, bus_token)))
         runner = await self.stack.enter_async_context(SkillRunner(expose(skill)[0] for skill in skills))
 
@@ -142,25 +152,25 @@ class Home:
                 skill, method, call.args, call.kwargs, confirmed=call.confirmed, progress=progress
             )
 
-        hub_id = joined["hub_id"]
+        hub_id, hub_key = self.hub.registry.hub_id, KeyPair.load_or_create(self.directory / "hub" / "key.pem")
         await self.stack.enter_async_context(
             Responder(
                 link,
                 Seal(hub_id, key),
                 device=device,
-                epoch=EPOCH,
-                hub_key=PublicKey.from_jwk(joined["hub_key"]),
+                epoch=epoch,
+                hub_key=hub_key.public,
                 executor=execute,
             )
         )
-        spoke = FakeSpoke(link, hub_id=hub_id, device=device, key=key, epoch=EPOCH)
+        spoke = FakeSpoke(link, hub_id=hub_id, device=device, key=key, epoch=epoch)
         await spoke.online(*(skill.registration for skill in runner.skills.values()))
         entry = self.hub.registry.directory.get(device)
         assert entry is not None
         await eventually(lambda: entry.connected and set(entry.skills) == set(runner.skills))
         # A sentence of a skill that is not indexed yet would be for the model.
         await eventually(lambda: self.hub.registry.search.sync() is None)
-        return Device(device, key, token, bus_token, spoke)
+        return spoke
 
 
 @asynccontextmanager

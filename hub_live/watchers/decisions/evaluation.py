@@ -319,22 +319,33 @@ class Evaluations:
     ) -> None:
         actions = [] if row.dry_run else [dict[str, Json](each) for each in entry.actions]
         for number, (action, (call, arguments)) in enumerate(zip(actions, calls, strict=False)):
-            action |= await self.make(row, call, arguments) if is_current() else skipped()
+            action |= await self.make(row, call, arguments, is_current)
             entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
             if number + 1 < len(calls):
                 with suppress(StorageError):
                     await self.store.finish(entry)
 
     async def make(
-        self, row: WatcherRow, call: ApprovedCall, arguments: Mapping[str, Json]
+        self,
+        row: WatcherRow,
+        call: ApprovedCall,
+        arguments: Mapping[str, Json],
+        is_current: Callable[[], bool],
     ) -> dict[str, Json]:
-        """Make a call for a watcher; return its outcome, with its result or its error."""
+        """Make a call for a watcher; return its outcome, with its result or its error.
+
+        Args:
+            is_current: Whether the watcher is still as it was; otherwise the call is skipped.
+        """
         try:
             user = await self.registry.accounts.get(row.owner)
             actor = Actor(user=user.id, watcher=row.name, read_only=user.read_only)
             devices, by = self.registry.directory.seen_by(user.id), row.approved_by or ""
-            origin = Origin(token=by, confirmed_by=by)
-            value = await self.manager.call(actor, call.found(arguments, devices), origin=origin)
+            found = call.found(arguments, devices)
+            await self.manager.when_back(user.id, found.target)
+            if not is_current():
+                return skipped()
+            value = await self.manager.call(actor, found, origin=Origin(token=by, confirmed_by=by))
         except (CallError, NotFound) as error:
             code = error.code.value if isinstance(error, CallError) else "refused"
             return {"outcome": code, **with_phrases({"error": shortened(error.message, limits.MOST_OUTCOME)})}

@@ -136,7 +136,7 @@ class Steps:
                     await announcer.notify(row, step.text(values))
                 continue
             if actions[number]["outcome"] == "unknown":
-                actions[number] |= await self.evaluations.make(row, call, call.arguments)
+                actions[number] |= await self.evaluations.make(row, call, call.arguments, is_current)
                 entry.actions = [*actions]
             number += 1
         failed = [announcer.action_text(row, each) for each in actions if each.get("error")]

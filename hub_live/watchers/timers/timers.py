@@ -117,6 +117,7 @@ class LaterCall(ApprovedCall):
         )
         actor = Actor(user=user.id, device=self.through, read_only=user.read_only)
         confirmed_by = self.token if self.confirmed else None
+        await manager.when_back(user.id, found.target)
         await manager.call(actor, found, origin=Origin(self.token, self.through, confirmed_by))
 
 

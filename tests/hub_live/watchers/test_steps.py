@@ -78,9 +78,12 @@ async def test_a_step_waits_begins_again_with_the_condition_and_ends_with_it_if_
     assert (await watching.show("alarm"))["next_step_at"] is None
 
 
-async def test_a_step_that_came_while_the_hub_was_stopped_is_done_when_it_starts(tmp_path: Path) -> None:
+async def test_a_step_that_came_while_the_hub_was_stopped_is_done_once_its_device_is_back(
+    tmp_path: Path,
+) -> None:
     camera = CameraSkill()
-    steps = [{"notify": "On"}, {"notify": "Off", "after": "1h"}]
+    off = {"call": LIGHT, "arguments": {"level": 0}}
+    steps = [{"notify": "On"}, {"notify": "Off", "after": "1h"}, off]
     body = {"name": "lamp", "predicate": 'time >= "00:00"', "then": steps}
 
     async def notes(home: Home) -> list[str]:
@@ -88,7 +91,7 @@ async def test_a_step_that_came_while_the_hub_was_stopped_is_done_when_it_starts
         return [str(event.data["text"]) for event in events]
 
     async with open_home(tmp_path / "home") as home, home.client() as client:
-        await home.device("nas", camera)
+        nas = await home.device("nas", camera)
         assert (await client.post("/api/watchers", json=body)).json()["state"] == "active"
 
         async def is_on() -> bool:
@@ -107,6 +110,9 @@ async def test_a_step_that_came_while_the_hub_was_stopped_is_done_when_it_starts
             return await notes(home) == ["On", "Off"]
 
         await eventually(is_off)
+        assert camera.levels == []
+        await home.again(nas, camera)
+        await eventually(lambda: camera.levels == [0])
 
 
 async def test_what_cannot_be_done_is_refused_when_it_is_made(watching: Watching) -> None:
