@@ -395,7 +395,7 @@ class SkillHost:
         actor = call.actor
         through = " ".join(
             f"{name}={value}"
-            for name in ("device", "agent", "watcher", "skill", "turn")
+            for name in ("device", "agent", "watcher", "timer", "skill", "turn")
             if (value := getattr(actor, name)) is not None
         )
         # A PIN would be found by its hash.

@@ -20,6 +20,7 @@ class Actor(Part):
 
     Attributes:
         user: Id of the user.
+        timer: What the timer is called that makes the call.
         read_only: Whether this actor may call ``read_only`` methods only (guests, such agents).
     """
 
@@ -27,6 +28,7 @@ class Actor(Part):
     device: str | None = None
     agent: str | None = None
     watcher: str | None = None
+    timer: str | None = None
     skill: str | None = None
     turn: str | None = None
     read_only: bool = False

@@ -190,6 +190,8 @@ def _by(entry: AuditEntry, names: Names) -> str:
     actor = entry.actor
     if watcher := actor.get("watcher"):
         return text("Watcher {name} of {who}", name=watcher, who=who)
+    if timer := actor.get("timer"):
+        return text("Timer “{name}” of {who}", name=timer, who=who)
     if actor.get("turn") or actor.get("agent"):
         return text("The assistant for {who}", who=who)
     if device := actor.get("device"):

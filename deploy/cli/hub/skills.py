@@ -218,7 +218,8 @@ def audit(options: argparse.Namespace) -> None:
 
 def _recorded(keys: dict[str, str], entry: AuditEntry) -> dict[str, object]:
     actor, device = entry.actor, keys.get(entry.device, entry.device)
-    by = next((f"{name} {actor[name]}" for name in ("watcher", "agent", "address") if actor.get(name)), "")
+    through = ("watcher", "timer", "agent", "address")
+    by = next((f"{name} {actor[name]}" for name in through if actor.get(name)), "")
     return {
         "at": moment(entry.at),
         "user": entry.user,

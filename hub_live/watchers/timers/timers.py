@@ -21,7 +21,7 @@ from contracts.answers.watchers import Allowed
 from contracts.devices.rpc import Actor
 from contracts.errors import Conflict, InvalidMessage, NotFound, StorageError, StrawberryError
 from contracts.phrases import Phrase
-from contracts.text import shortened
+from contracts.text import escaped, shortened
 from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
@@ -95,13 +95,13 @@ class LaterCall(ApprovedCall):
     through: str | None
     begun: bool = False
 
-    async def make(self, owner: str, *, manager: DeviceManager, registry: Registry) -> None:
-        """Make the call.
+    async def make(self, timer: TimerRow, *, manager: DeviceManager, registry: Registry) -> None:
+        """Make the call of a timer.
 
         Raises:
             CallError: If there is no result; likewise NotFound.
         """
-        user = await registry.accounts.get(owner)
+        user = await registry.accounts.get(timer.owner)
         through = None if self.through is None else registry.directory.get(self.through)
         if self.through is not None and (through is None or through.revoked):
             raise NotFound("the device {device} with which it was asked for is gone", device=self.through)
@@ -115,7 +115,7 @@ class LaterCall(ApprovedCall):
             has_read=self.has_read,
             by_sentence=self.by_sentence,
         )
-        actor = Actor(user=user.id, device=self.through, read_only=user.read_only)
+        actor = Actor(user=user.id, device=self.through, timer=escaped(timer.text), read_only=user.read_only)
         confirmed_by = self.token if self.confirmed else None
         await manager.when_back(user.id, found.target)
         await manager.call(actor, found, origin=Origin(self.token, self.through, confirmed_by))
@@ -405,7 +405,7 @@ class Timers:
         async def made() -> None:
             told = None
             try:
-                await call.make(row.owner, manager=self.manager, registry=self.registry)
+                await call.make(row, manager=self.manager, registry=self.registry)
             except StrawberryError as error:
                 why = shortened(error.message, limits.MOST_OUTCOME)
                 told = Phrase("Not done: {text} ({why})", text=row.text, why=why)

@@ -153,6 +153,8 @@ async def test_a_timer_makes_its_call_once_and_tells_what_failed(home: Home) -> 
         assert (made[0], made[1]["text"]) == (200, "pc.LampSkill.turn_on")
         await eventually(lambda: _no_rows(home))
         assert lamp.level == 30
+        [turned_on] = (await client.get("/api/audit?q=turn_on")).json()["entries"]
+        assert turned_on["actor"] == {"user": "admin", "timer": "pc.LampSkill.turn_on"}
         assert (await post(client, later(call="devices.pc.LampSkill.fail")))[0] == 200
         assert (await post(client, later(call="devices.pc.LampSkill.turn_off")))[0] == 404
         unlock = later(call="devices.pc.LockSkill.unlock")
