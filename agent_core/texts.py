@@ -11,11 +11,10 @@ from importlib.resources import files
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from contracts.phrases import MOMENT, SAID, Phrase, fill
+from contracts.phrases import MOMENT, SAID, SENTENCES, Phrase, fill
 from contracts.text import escaped
 
 _ENGLISH: Final = "en"
-SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
 _LINE: Final = re.compile(r'(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d\])?) )?(".*")')
 _CONTEXT: Final = "\x04"
 """Between a context and its message, as in the files of gettext."""

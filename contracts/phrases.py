@@ -14,6 +14,13 @@ SAID: Final = "{en}"
 """Template of a phrase whose values are all of it, by language."""
 MOMENT: Final = "{clock}"
 """Template of a moment: `clock` is how the home writes it, `at` when it is, in RFC 3339."""
+SENTENCES: Final = re.compile(r"(?<=[.!?]) ")
+"""Between the sentences of a text."""
+_FOR_PROGRAMS: Final = re.compile(
+    r"\bstrawberry (?!spoke)[a-z{]|strawberry\.toml|\.env\b|pip install|(GET|POST) /api/"
+    r"|^(The|There are no) (field|parameter)s|own token"
+)
+"""Sentences of a hint for who installs or programs: what to type in a terminal, to write or to send."""
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(!r)?(?::(,|g|,?\.\d[fg%]))?\}")
 """Of format specifications those that write a number: a template may come from a device, and a width of 9999
 is a text of that length."""
@@ -85,6 +92,17 @@ class Phrase(str):
     def unstopped(self) -> "Phrase":
         """Return the phrase without a full stop at its end, so that another text can follow."""
         return self._of(self.template.rstrip(" ."), self.values)
+
+
+def for_people(hint: str) -> str:
+    """Return a hint without its sentences for programs and terminals, as each face shows it to a family."""
+    phrase = Phrase(hint)
+    kept = (each for each in SENTENCES.split(phrase.template) if not _FOR_PROGRAMS.search(each))
+    values = {
+        name: for_people(value) if isinstance(value, Phrase) else value
+        for name, value in phrase.values.items()
+    }
+    return Phrase._of(" ".join(kept), values)
 
 
 def fill(

@@ -142,12 +142,12 @@ async def announce_ends(authority: TokenAuthority, events: Events, *, at: dateti
             continue
         before = await events.after(0, user=row.owner, limit=_MANY)
         if not any(row.jti in str(each.data) for each in before):
-            command = "broker login" if row.kind == "client" else "tokens add"
             text = Phrase(
-                "{name} ends on {day}. 'strawberry {command}' makes a new one.",
+                "{name} ends on {day}. 'strawberry broker login' makes a new one."
+                if row.kind == "client"
+                else "{name} ends on {day}. Make a new one under People.",
                 name=row.name,
                 day=row.expires_at.date(),
-                command=command,
             )
             event = NotificationData(subject=row.name, text=text, sender="hub", token=row.jti)
             await events.publish(row.owner, event)
@@ -233,7 +233,7 @@ class Notifications:
         """
         if not (reaching := self._reaching(user)):
             hint = (
-                "Switch them on under the bell of the web UI, or add [notifications] with "
+                "Switch them on under the bell of the web UI. Or add [notifications] with "
                 'urls = ["ADDRESS"] to strawberry.toml.'
             )
             raise NotFound("nothing sends your notifications anywhere", hint=hint)

@@ -80,7 +80,7 @@ class Registry:
             digest,
             digest_of(items),
             name=entry.display_name,
-            hint=Phrase("See 'strawberry devices review {device}'.", device=entry.key),
+            hint=Phrase("Look at it again. See 'strawberry devices review {device}'.", device=entry.key),
         )
         if approve:
             shown = [each for each in entry.registered.values() if skill in ("", each.name)]

@@ -20,6 +20,7 @@ from wyoming.ping import Ping, Pong
 from chat.tasks import open_tasks
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import NotFound, StrawberryError
+from contracts.phrases import for_people
 from contracts.version import own_version
 from hub_agent.chat.assistant import Ask
 from hub_agent.settings import WyomingSettings
@@ -128,7 +129,7 @@ def _conversation(peer: str, given: object) -> str | None:
 
 
 def _said(message: str, hint: str) -> str:
-    return " ".join(filter(None, (f"{message.rstrip('.')}.", hint)))
+    return " ".join(filter(None, (f"{message.rstrip('.')}.", for_people(hint))))
 
 
 def _info(tags: list[str]) -> Info:

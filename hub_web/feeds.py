@@ -10,11 +10,11 @@ from typing import Literal
 from chat.conversations import confirm
 from contracts.chat import ChatFile, ChatRequest, ConfirmationWanted, TurnError, TurnEvent, TurnFinal
 from contracts.errors import GatewayError, StrawberryError
+from contracts.phrases import for_people
 from contracts.validation import validated
 from contracts.wire import Json, Part
 from hub_web import limits
 from hub_web.api import Api
-from hub_web.texts import for_people
 from identity.ids import uuid7
 
 

@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 from agent_core.prompt import Household
 from contracts.answers.live import Event
 from contracts.errors import PasswordNeeded, StrawberryError, Unauthorized
+from contracts.phrases import for_people
 from contracts.rates import Backoff
 from contracts.wire import Json
 from hub_live.events import operations as events
@@ -33,7 +34,7 @@ from hub_web.parts import times
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.layout import Words, actions, heading
 from hub_web.sockets import WebSession
-from hub_web.texts import LANGUAGE, ZONE, choose, for_people, text
+from hub_web.texts import LANGUAGE, ZONE, choose, text
 
 _log = logging.getLogger(__name__)
 

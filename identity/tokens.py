@@ -24,7 +24,7 @@ _ALGORITHM: Final = "EdDSA"
 _NEW: Final[dict[PrincipalKind, str]] = {
     "device": "An admin of the hub lets the device join again: 'strawberry devices invite NAME'.",
     "client": "An admin of the hub makes a new one: 'strawberry broker login NAME'.",
-    "user": "Log in again; for a program, an admin of the hub makes a new one: 'strawberry tokens add NAME'.",
+    "user": "Log in again. For a program, an admin of the hub makes a new one: 'strawberry tokens add NAME'.",
 }
 _ANOTHER: Final[dict[Audience, str]] = {
     "http": "'strawberry tokens add NAME' makes one for HTTP; a device has two, and this is its 'bus_token'.",

@@ -199,7 +199,8 @@ def choose(entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Pa
             usable.append(Model(entry, SecretStr(keys[variable]) if variable else None))
     if not entries:
         hint = Phrase(
-            "Run 'strawberry setup' to add a model, or add a [[models]] entry to {file}.",
+            "Run 'strawberry setup' to add a model, or add a [[models]] entry to {file}. "
+            "An admin can add one under Models.",
             file=home / SETTINGS_FILE,
         )
     return Models(tuple(usable), tuple(problems), hint)

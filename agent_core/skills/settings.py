@@ -23,7 +23,7 @@ from identity.files import write_private
 _log = logging.getLogger(__name__)
 
 SETTINGS_METHODS: Final = frozenset({"get_settings", "change_settings"})
-SETTINGS_HINT: Final = "Set it on the page of its device, or run 'strawberry skills settings {skill}'."
+SETTINGS_HINT: Final = "Set it on the page of its device. Or run 'strawberry skills settings {skill}'."
 _FILE: Final = "settings.json"
 _MASK: Final = str(SecretStr("any"))
 

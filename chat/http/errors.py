@@ -26,7 +26,7 @@ from contracts.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from contracts.phrases import with_phrases
+from contracts.phrases import for_people, with_phrases
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +84,8 @@ def error_response(
             error = openai_error(status, code, message, hint, more=more)
             return Answer(to_json({"error": error}), status_code=status, headers=headers)
         case "ollama":
-            # Its clients show this text and nothing else.
-            text = f"{message}. {hint}" if hint else message
+            # Its clients, such as Home Assistant, show a family this text and nothing else.
+            text = f"{message}. {said}" if (said := for_people(hint)) else message
             return Answer(to_json({"error": text}), status_code=status, headers=headers)
     problem = with_phrases(
         {

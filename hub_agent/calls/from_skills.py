@@ -91,7 +91,7 @@ async def _registered(directory: Directory, device: str, skill: str) -> Register
 
 def _check_use(own: RegisteredSkill, path: str) -> None:
     if not {path, f"*.{path.partition('.')[2]}"} & set(own.registration.uses):
-        hint = "Its author names it in 'uses', and you approve that with 'strawberry devices review'."
+        hint = "Its author names it in 'uses', and an admin approves that on the page of its device."
         message = "{caller} may not call {path}"
         raise CallError(ErrorCode.REFUSED, message, caller=own.name, path=path, hint=hint)
 
@@ -112,5 +112,8 @@ def _check(own: RegisteredSkill, during: str | None, target: Target, *, depth: i
         raise CallError(ErrorCode.REFUSED, "{caller} is called by too many skills in turn", caller=own.name)
     if flags.unknown or flags.confirm:
         message = "{method} needs a person's confirmation, which cannot be given here"
-        hint = "'strawberry skills allow' allows what its author left unknown."
+        hint = (
+            "An admin can allow it on the page of its device. "
+            "'strawberry skills allow' allows what its author left unknown."
+        )
         raise CallError(ErrorCode.NEEDS_CONFIRMATION, message, method=path, hint=hint)

@@ -66,7 +66,7 @@ class AgentSkill(HubSkill):
             raise Forbidden(
                 "only the assistant asks agents, in a conversation, and agents ask none",
                 agent=agent[:64],
-                hint="Ask it directly: strawberry chat --agent {agent}.",
+                hint="Choose it in the chat. Or ask it directly: strawberry chat --agent {agent}.",
             )
         profile = self._agents.find(agent)
         # The consent of the turn counts this answer already.

@@ -9,6 +9,7 @@ from contracts import topics
 from contracts.chat import HOME_ASSISTANT, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
+from contracts.phrases import for_people
 from contracts.rates import TokenBucket
 from contracts.text import shortened
 from hub_agent.chat.assistant import Ask
@@ -146,7 +147,7 @@ class HubParts:
             async with self._one:
                 answer = await self._turn(message, user)
         except StrawberryError as error:
-            answer = f"{error.message}. {error.hint}".strip()
+            answer = f"{error.message}. {for_people(error.hint)}".strip()
         except Exception:  # noqa: BLE001  one message must not end the hub
             _log.exception("a message of Home Assistant failed")
             answer = "the hub failed; its log says more"
@@ -166,7 +167,7 @@ class HubParts:
         last = await (await self._ask_assistant(asked, bearer)).last()
         if isinstance(last, TurnFinal):
             return last.answer
-        return last.answer or f"{last.message}. {last.hint}".strip()
+        return last.answer or f"{last.message}. {for_people(last.hint)}".strip()
 
     def _notify(self, text: str) -> None:
         exposure = self._exposures.find(NOTIFY)

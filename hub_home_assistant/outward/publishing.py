@@ -18,6 +18,7 @@ from contracts import topics
 from contracts.answers.system import Discovery
 from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
+from contracts.phrases import for_people
 from contracts.rates import complaint_limit
 from contracts.version import own_version
 from contracts.wire import Json, rfc3339
@@ -208,7 +209,7 @@ class Publishing:
         command = self.commands.get(topic)
         if isinstance(command, Command):
             device = command.path.partition(".")[0]
-            text = f"{command.entity.label}: {error.message}. {error.hint}".strip()
+            text = f"{command.entity.label}: {error.message}. {for_people(error.hint)}".strip()
             self._problems[device] = text[:MAX_STATE]
             self.refresh(device)
 

@@ -154,7 +154,8 @@ class Captures:
             raise Forbidden(
                 "{capture!r} records what watchers see, for their tests",
                 capture=capture,
-                hint="record_days = 0 in [watchers] of strawberry.toml turns it off.",
+                hint="It keeps little, and deletes the oldest of it by itself. "
+                "record_days = 0 in [watchers] of strawberry.toml turns it off.",
             )
         async with self._changing:
             await found.end()

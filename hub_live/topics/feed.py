@@ -224,7 +224,11 @@ class Feed:
     def _source(self, link: LinkName) -> LinkSource:
         source = self._sources.get(link)
         if source is None:
-            raise NotFound("no home broker is configured", hint="Set [home_broker] url in strawberry.toml.")
+            raise NotFound(
+                "no home broker is configured",
+                hint="Values of devices, and of Home Assistant once First steps connect it, need none. "
+                "Set [home_broker] url in strawberry.toml.",
+            )
         return source
 
     def _ask(self, source: LinkSource, filter_: str) -> None:

@@ -129,10 +129,16 @@ def requested(row: WatcherRow, phase: Phase, trigger: Trigger) -> Phase:
     if (after := TRANSITIONS[trigger].get(phase)) is not None:
         return after
     if phase is Phase.DRAFT:
-        problem, hint = "{title} is a draft", "'strawberry watchers approve {name}' approves it."
+        problem, hint = (
+            "{title} is a draft",
+            "Approve it first. 'strawberry watchers approve {name}' approves it.",
+        )
     elif phase.is_asking:
-        problem, hint = "{title} is evaluated just now", "'strawberry watchers show {name}' shows it."
+        problem, hint = (
+            "{title} is evaluated just now",
+            "Try it again in a moment. 'strawberry watchers show {name}' shows it.",
+        )
     else:
         problem = "{title} is not active: {state}"
-        hint = "'strawberry watchers resume {name}' lets it go on."
+        hint = "Resume it first. 'strawberry watchers resume {name}' lets it go on."
     raise Conflict(problem, title=row.display_name, name=row.name, state=phase.state, hint=hint)

@@ -90,7 +90,8 @@ class Schedule:
             raise InvalidMessage(
                 "{sun} depends on where the household is, which is not set",
                 sun=self.sun,
-                hint="Add latitude and longitude to [household] in strawberry.toml.",
+                hint="Choose a time of the day in its place. "
+                "Add latitude and longitude to [household] in strawberry.toml.",
             )
         from astral import Observer, sun  # 30 ms that only a home with such a schedule needs
 

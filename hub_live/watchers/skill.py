@@ -189,7 +189,8 @@ class WatcherSkill(HubSkill):
             self.asking.need_confirmation(
                 f"the watcher {name} is a draft until a person confirms its predicate and its actions",
                 hint=Phrase(
-                    "{name} is a draft: 'strawberry watchers approve {name}' shows it and lets it begin.",
+                    "{name} is a draft until you approve it on its page. "
+                    "'strawberry watchers approve {name}' shows it and lets it begin.",
                     name=name,
                 ),
                 shown=await self._watchers.shown_to_confirm(name, self._by),

@@ -213,7 +213,7 @@ class Watchers:
             StrawberryError: As by `change`.
         """
         async with self._changing(name, by, "approved", is_new=True) as (row, assign):
-            hint = Phrase("'strawberry watchers show {name}' shows it.", name=name)
+            hint = Phrase("Look at it again. 'strawberry watchers show {name}' shows it.", name=name)
             check_shown(digest, digest_of(row), name=name, hint=hint)
             edited = await self._edited(row, edit or Edit(), by)
             if edited["allow"] and not by.may_confirm:

@@ -266,7 +266,8 @@ class Gate:
         if not self._holders.take(claims.holder) or (is_person and not self._people.take(claims.own)):
             raise TooManyRequests(
                 "too many requests in a short time",
-                hint="Send fewer; [http] requests_per_minute in strawberry.toml allows more.",
+                hint="Wait a moment, or send fewer. "
+                "[http] requests_per_minute in strawberry.toml allows more.",
                 retry_after_s=1,
             )
 

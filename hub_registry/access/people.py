@@ -339,7 +339,7 @@ def _of_code(session: Session, digest: str) -> tuple[PasswordCodeRow, UserRow]:
     if found is None or found.expires_at <= now():
         raise Unauthorized(
             "the code is wrong, was used, or has expired",
-            hint="'strawberry users code NAME' makes a new one.",
+            hint="Ask an admin for a new one. 'strawberry users code NAME' makes a new one.",
         )
     return found, require_user(session, found.user)
 

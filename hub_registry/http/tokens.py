@@ -106,7 +106,7 @@ async def add_token(
             raise Conflict(
                 "you have {most} tokens already",
                 most=limits.MOST_TOKENS,
-                hint="'strawberry tokens revoke' ends one.",
+                hint="Revoke one that you no longer need. 'strawberry tokens revoke' ends one.",
             )
         if not tokens.added.take(asking.user.id):
             raise TooManyRequests("you have made too many tokens today", hint="Use one of them.")

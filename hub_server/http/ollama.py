@@ -26,6 +26,7 @@ from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
+from contracts.phrases import for_people
 from contracts.wire import Json, rfc3339
 from hub_agent.agents.agents import Agents
 from hub_registry.access.bearer import Bearer, Gate
@@ -369,7 +370,8 @@ class _Lines:
                         case TurnFinal():
                             yield _line(self.last("stop", self.stop.rest(), told))
                         case TurnError():
-                            yield _line({"error": " ".join(filter(None, (f"{told.message}.", told.hint)))})
+                            said = filter(None, (f"{told.message}.", for_people(told.hint)))
+                            yield _line({"error": " ".join(said)})
             if self.stop.found:
                 yield _line(self.last("stop"))
         finally:

@@ -14,6 +14,7 @@ from agent_core.skills.labels import Labels
 from contracts.answers.live import Event
 from contracts.answers.skills import SkillBody
 from contracts.limits import MAX_HOME_CARD_ID
+from contracts.phrases import for_people
 from contracts.text import shortened
 from hub_live.events.kinds import NotificationData, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
@@ -481,7 +482,7 @@ class _Board:
                     data = each.data
                     said = data.text if isinstance(data, NotificationData) else data.reason
                     if said and said != each.subject:
-                        cut("p", shortened(text.message(said), 300), "sb-muted")
+                        cut("p", shortened(text.message(for_people(said)), 300), "sb-muted")
 
 
 def _anchor(thing: Thing) -> str:

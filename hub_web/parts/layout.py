@@ -9,7 +9,7 @@ from typing import Any, Literal
 from nicegui import ui
 
 from contracts.errors import StrawberryError
-from hub_web.texts import for_people
+from contracts.phrases import for_people
 from hub_web.texts import text as translate
 
 Tone = Literal["plain", "good", "warn", "bad", "accent"]

@@ -3,13 +3,15 @@
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import ollama
 import pytest
 
+from agent_core.models.entries import choose
 from deploy.logs.logs import RedactingFormatter
-from tests.hub_agent.home import Home
+from tests.hub_agent.home import Home, open_home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_registry.spokes import eventually
 from tests.model_server import ScriptedModel
@@ -194,3 +196,14 @@ async def test_an_error_is_a_text(asking: ollama.AsyncClient, model: ScriptedMod
             pass
     with pytest.raises(ollama.ResponseError, match="must be 'image/png', 'image/jpeg'"):
         await asking.generate("assistant", "what is this?", images=[b"no picture"])
+
+
+async def test_a_family_that_asks_without_a_model_is_named_no_command(tmp_path: Path) -> None:
+    asked, models = [{"role": "user", "content": "Why?"}], choose((), {}, home=tmp_path)
+    async with open_home(tmp_path / "home", models=models) as home, client_of(home) as client:
+        with pytest.raises(ollama.ResponseError, match="An admin can add one under Models") as whole:
+            await client.chat("strawberry", asked)
+        with pytest.raises(ollama.ResponseError, match="An admin can add one under Models") as in_lines:
+            async for _ in await client.chat("strawberry", asked, stream=True):
+                pass
+    assert "strawberry" not in whole.value.error + in_lines.value.error

@@ -7,8 +7,9 @@ from chat.tasks import open_tasks
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnFinal
 from contracts.errors import NoModel, NotFound
+from contracts.phrases import for_people
 from hub_web.feeds import Answered, Feed
-from hub_web.texts import LANGUAGE, for_people, text
+from hub_web.texts import LANGUAGE, text
 
 
 class _Api:
@@ -86,3 +87,5 @@ def test_an_error_of_the_hub_is_shown_in_the_language_of_its_page() -> None:
     finally:
         LANGUAGE.reset(token)
     assert for_people(error.hint) == ""
+    used_up = "More come back over the day. tokens_per_day in [watchers] of strawberry.toml sets it."
+    assert for_people(used_up) == "More come back over the day."

@@ -306,7 +306,7 @@ class SkillRunner:
                     ErrorCode.NEEDS_CONFIRMATION,
                     "{name} needs a person's confirmation",
                     name=path,
-                    hint="call it where questions can be answered, such as strawberry chat",
+                    hint="Call it where questions can be answered, such as the chat.",
                 )
             positional, named = called.schema.coerce(args, kwargs or {})
             allowed = called.contract.timeout_ms / 1000

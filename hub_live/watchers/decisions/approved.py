@@ -138,7 +138,7 @@ def check_no_secret(target: Target, arguments: Mapping[str, Json]) -> None:
             "{name!r} of {method} is a secret, which watchers and timers do not keep",
             name=name,
             method=target.path,
-            hint="Its author makes a setting of it; 'strawberry skills settings' sets that.",
+            hint="Its author makes a setting of it. 'strawberry skills settings' sets that.",
         )
 
 

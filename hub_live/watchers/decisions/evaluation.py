@@ -117,7 +117,8 @@ class EvaluationLimits:
                 "the daily limit of {tokens} tokens for all watchers, or of half of them for one watcher, "
                 "is used up",
                 tokens=most,
-                hint="tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
+                hint="More come back over the day, and watchers that ask no model go on. "
+                "tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
             )
 
 

@@ -177,7 +177,10 @@ def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draf
         raise _name_taken(name)
     own = sum(row.owner == user.id for row in rows.values())
     if len(rows) >= limits.MOST_WATCHERS or own >= limits.MOST_WATCHERS_OF_ONE:
-        raise Conflict("there are too many watchers", hint="'strawberry watchers remove' removes one.")
+        raise Conflict(
+            "there are too many watchers",
+            hint="Remove one that you no longer need. 'strawberry watchers remove' removes one.",
+        )
 
 
 def _name_taken(name: str) -> Conflict:

@@ -39,7 +39,8 @@ class Clock:
         if "sun" in names and None in (self.household.latitude, self.household.longitude):
             raise InvalidMessage(
                 "sun depends on where the household is, which is not set",
-                hint="Add latitude and longitude to [household] in strawberry.toml.",
+                hint="Choose a time of the day in its place. "
+                "Add latitude and longitude to [household] in strawberry.toml.",
             )
 
     def part(self, name: str) -> Callable[[float], Value]:

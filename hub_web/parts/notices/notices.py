@@ -3,6 +3,7 @@
 from urllib.parse import quote
 
 from contracts.answers.live import Event
+from contracts.phrases import for_people
 from contracts.text import shortened
 from hub_live.events import NotificationData
 from hub_live.events.kinds import with_data
@@ -14,7 +15,7 @@ from hub_web.texts import LANGUAGE, choose, text
 def notice_words(event: Event[NotificationData]) -> list[str]:
     """Return what a notification is about, where that is something else, and what it says."""
     subject = event.data.title or event.subject
-    text_of = event.data.text or subject
+    text_of = for_people(event.data.text or subject)
     said = shortened(text.message(text_of), limits.MAX_NOTIFICATION)
     return [said] if text_of.startswith(subject) else [subject, said]
 

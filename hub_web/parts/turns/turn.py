@@ -21,6 +21,7 @@ from contracts.chat import (
     TurnFinal,
     TurnRecord,
 )
+from contracts.phrases import for_people
 from contracts.tracing.trace import TurnSpan
 from hub_registry.http.devices import allow_method
 from hub_server.http.turns import show as show_turn
@@ -33,7 +34,7 @@ from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
 from hub_web.parts.names import Names
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
-from hub_web.texts import for_people, text
+from hub_web.texts import text
 from hub_web.view import view
 
 _ICONS: Final = {

@@ -57,7 +57,7 @@ async def test_words_become_a_predicate_that_fires_once_each_time_it_becomes_tru
     made = await watching.add()
     assert (made["state"], made["predicate"], made["note"]) == ("draft", "disk > 95", "")
     refused = (await watching.client.post("/api/watchers/full/run")).json()
-    assert refused["hint"] == "'strawberry watchers approve full' approves it."
+    assert refused["hint"] == "Approve it first. 'strawberry watchers approve full' approves it."
     await watching.disk(99)
     made = await watching.ask("POST", "/full/approve")
     assert (made["state"], made["allow"][0]["path"]) == ("active", STOP)
