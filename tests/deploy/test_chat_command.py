@@ -30,8 +30,18 @@ WANTED = {
     "method": "LockSkill.unlock",
     "arguments": {"note": "\x1b[2J\n" + "x" * 50_000, "la\nst": "?"},
 }
+WATCHER = {
+    **WANTED,
+    "device_name": "Hub",
+    "method": "WatcherSkill.watch",
+    "arguments": {
+        "does": "When Disk (nas, now 50 %) goes above 95 %: tell me “Full”.",
+        "predicate": "d > 95",
+    },
+}
 ANSWERS: dict[str, list[str | dict[str, Any]]] = {
     "unlock the door": [WANTED, FINAL],
+    "tell me when the disk is full": [WATCHER, FINAL],
     "turn on the fan": [{"kind": "final", "answer": "It is away.", "mode": "sentence", "failed": True}],
     "turn on the lamp": ["Let me", " see.", SKILL, "\n\nIt is on.", FINAL],
     "a long story": ["Once upon", BROKEN],
@@ -131,6 +141,13 @@ def test_a_question_ends_with_device_and_method_whatever_the_arguments(hub: str,
     assert shown.endswith("xxx … (cut))")
     assert len(shown) < 1_200
     assert asked.startswith("Front door: LockSkill.unlock? [y/N]")
+
+
+def test_a_watcher_is_asked_about_in_the_sentence_that_says_what_it_does(hub: str, tmp_path: Path) -> None:
+    environment = environment_of(tmp_path, STRAWBERRY_TOKEN=ProvingHandler.token())
+    done = run(environment, "chat", "tell me when the disk is full", "--hub", hub, text="y\n")
+    does = "When Disk (nas, now 50 %) goes above 95 %: tell me “Full”."
+    assert done.stderr.startswith(f"Make this watcher? {does} [y/N]")
 
 
 def test_a_file_gets_the_answer_and_nothing_else(hub: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contracts.errors import StrawberryError
+from contracts.text import escaped
 from deploy import limits
 from deploy.cli.client import HubClient
 from deploy.cli.terminal.asking import NobodyToAsk, agreed, call_question
@@ -200,7 +201,12 @@ class Conversation:
                 note(f"Its author does not say what it does. '{allow}' stops this question.")
             if question := event.get("questions", {}).get("en"):
                 note(question)
-            approve = agreed(call_question(called, event["arguments"], cut=bool(event.get("cut"))))
+            does = event["arguments"].get("does") if event["method"].startswith("WatcherSkill.") else None
+            if does:  # the hub says in a sentence what a watcher would do
+                asked = f"Make this watcher? {escaped(does)}"
+            else:
+                asked = call_question(called, event["arguments"], cut=bool(event.get("cut")))
+            approve = agreed(asked)
             if not approve:
                 note("Not confirmed.")
         except NobodyToAsk as error:
