@@ -50,6 +50,11 @@ class Household(Strict):
     latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
     longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
 
+    def of(self, language: str | None, time_zone: str | None) -> "Household":
+        """Return the household as a person has it, who may have a language and a time zone of their own."""
+        own = {"language": language or self.language, "time_zone": time_zone or self.time_zone}
+        return self.model_copy(update=own)
+
 
 @dataclass(frozen=True)
 class Section:

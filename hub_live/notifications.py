@@ -10,13 +10,14 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from agent_core.models.entries import filled
+from agent_core.prompt import Household
 from chat.operations import LOOK, Resource
 from chat.tasks import open_tasks
 from contracts.answers.live import SentTest
@@ -29,7 +30,7 @@ from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_live import limits
 from hub_live.events import Events, NotificationData
-from hub_live.push import Notice, Push
+from hub_live.push import Notice, Push, PushText, Words, plain
 from hub_registry.access.bearer import Bearer
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.storage.store import Store
@@ -47,6 +48,8 @@ _MANY: Final = 10_000
 
 Send = Callable[[Notice], Awaitable[None]]
 """Sends a notification; raises `StrawberryError` if that was not sent."""
+
+HouseholdOf = Callable[[str], Awaitable[Household]]
 
 Notify = Callable[[str, Mapping[str, Json]], Awaitable[None]]
 """Sends a title and a message by a ``notify.NAME`` of Home Assistant."""
@@ -85,19 +88,24 @@ class Notifier:
         return None
 
 
-def home_assistant_notifier(name: str, notify: Notify, reaches: Callable[[str], bool]) -> Notifier:
+def home_assistant_notifier(
+    name: str, notify: Notify, reaches: Callable[[str], bool], words: Words = plain
+) -> Notifier:
     """Make the notifier of a service or an entity of Home Assistant: ``notify.mobile_app_phone``."""
 
     async def send(notice: Notice) -> None:
         # Home Assistant renders both as templates, which read all of its states: what a stranger's payload
         # brought into them stays text.
-        title, text = (_TEMPLATE.sub(f"{{{_JOINER}", each) for each in (notice.title, notice.text))
+        said = words(notice, notice.household.language)
+        title, text = (_TEMPLATE.sub(f"{{{_JOINER}", each) for each in (said.title, said.body))
         await notify(name, {"title": title, "message": text})
 
     return Notifier(name, reaches, send)
 
 
-def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -> Notifier:
+def apprise_notifier(
+    address: str, home: Path, reaches: Callable[[str], bool], words: Words = plain
+) -> Notifier:
     """Make the notifier of an address that apprise knows.
 
     Args:
@@ -124,7 +132,8 @@ def apprise_notifier(address: str, home: Path, reaches: Callable[[str], bool]) -
                 name=name,
                 hint="Apprise's documentation lists them.",
             )
-        if not await service.async_notify(title=notice.title, body=notice.text):
+        said = words(notice, notice.household.language)
+        if not await service.async_notify(title=said.title, body=said.body):
             raise LinkError(
                 "{name} did not take the notification", name=name, hint="Check its address in .env."
             )
@@ -178,6 +187,7 @@ class Notifications:
     Args:
         make: Makes what reaches people.
         tasks: Owns what is being sent.
+        household_of: Returns the household as a person has it.
     """
 
     def __init__(
@@ -186,7 +196,9 @@ class Notifications:
         settings: NotificationSettings,
         *,
         tasks: asyncio.TaskGroup,
+        household_of: HouseholdOf | None = None,
     ) -> None:
+        self._household_of = household_of
         self._make = make
         self._notifiers = make(settings)
         self._tasks = tasks
@@ -218,6 +230,8 @@ class Notifications:
             await asyncio.wait(self._sending, timeout=limits.LAST_SEND_S)
 
     async def _tell(self, notifier: Notifier, notice: Notice) -> None:
+        if self._household_of is not None:
+            notice = replace(notice, household=await self._household_of(notice.event.user))
         if (problem := await notifier.sent(notice)) is not None:
             _log.warning("a notification was not sent by %s: %s", notifier.name, problem)
 
@@ -281,18 +295,23 @@ async def open_notifications(
     home: Path,
     home_assistant: Notify,
     push: Push,
+    household_of: HouseholdOf,
 ) -> AsyncIterator[Notifications]:
     """Send notifications within the block.
 
     Args:
+        household_of: Returns the household as a person has it.
         home_assistant: Sends by it.
         home: The data directory, with the secrets of addresses in ``.env``.
     """
 
+    def words(notice: Notice, language: str) -> PushText:
+        return push.words(notice, language)  # as they are by then
+
     def notifier(address: str, reaches: Callable[[str], bool]) -> Notifier:
         if _SERVICE.fullmatch(address):
-            return home_assistant_notifier(address, home_assistant, reaches)
-        return apprise_notifier(address, home, reaches)
+            return home_assistant_notifier(address, home_assistant, reaches, words)
+        return apprise_notifier(address, home, reaches, words)
 
     def notifiers(settings: NotificationSettings) -> list[Notifier]:
         people = settings.people
@@ -302,7 +321,7 @@ async def open_notifications(
         return [Notifier("web push", push.reaches, push.send), *own, *others]
 
     async with open_tasks(contained=True) as tasks:
-        notifications = Notifications(notifiers, settings, tasks=tasks)
+        notifications = Notifications(notifiers, settings, tasks=tasks, household_of=household_of)
         stop = events.on_published(notifications.note)
         try:
             yield notifications

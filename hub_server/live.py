@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from agent_core.gateway.opening import LiveGateway
+from agent_core.prompt import Household
 from chat.operations import Resource
 from chat.tasks import supervise
 from contracts.answers.live import LinkName
-from contracts.errors import FileProblem
+from contracts.errors import FileProblem, NotFound, StorageError
 from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.device_manager import DeviceManager
@@ -170,6 +171,13 @@ async def open_live(
         access = settings.home_assistant_access
         assistant = HomeAssistant(access, topics=states)
         web_push = await stack.enter_async_context(open_push(registry.store, directory=settings.directory))
+
+        async def household_of(user: str) -> Household:
+            with suppress(NotFound, StorageError):
+                person = await registry.accounts.get(user)
+                return settings.household.of(person.language, person.time_zone)
+            return settings.household
+
         # Before what raises alarms at the start, and closed after what raises them at the end.
         notifications = await stack.enter_async_context(
             open_notifications(
@@ -178,6 +186,7 @@ async def open_live(
                 home=settings.home,
                 home_assistant=assistant.notify,
                 push=web_push,
+                household_of=household_of,
             )
         )
         captures = await stack.enter_async_context(

@@ -25,7 +25,7 @@ from agent_core.texts import translated
 from agent_core.times import UNITS
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
-from contracts.phrases import Phrase
+from contracts.phrases import Phrase, for_people
 from contracts.text import shortened
 from contracts.wire import Json
 
@@ -63,7 +63,7 @@ class _Language:
     failures: Mapping[ErrorCode, str] = field(
         default_factory=lambda: {
             ErrorCode.NEEDS_CONFIRMATION: "I need a yes for that, and I cannot ask here: say it in the "
-            "browser or in 'strawberry chat' at the hub.",
+            "browser.",
             ErrorCode.SKILL_ERROR: "Sorry, that did not work: {message}. {hint}",
         }
     )
@@ -76,7 +76,7 @@ _GERMAN_FAILURES: Final = {
     ErrorCode.BAD_ARGUMENTS: "Mit diesen Angaben geht das nicht.",
     ErrorCode.REFUSED: "Das wurde abgelehnt und nicht ausgeführt.",
     ErrorCode.NEEDS_CONFIRMATION: "Dafür brauche ich ein Ja, und hier kann ich nicht fragen: "
-    "sag es im Browser, oder in 'strawberry chat' auf der Zentrale.",
+    "sag es im Browser.",
     ErrorCode.BUSY: "Das Gerät ist gerade beschäftigt. Versuch es gleich noch einmal.",
     ErrorCode.TOO_LARGE: "Das ist zu viel auf einmal.",
     ErrorCode.EXPIRED: _LATE,
@@ -153,11 +153,12 @@ def failure_text(error: CallError, *, language: str = "en") -> str:
     template = words.failures.get(error.code, "")
     is_part = "{message}" in template
     said = error.message if is_part else Phrase(error.message).capitalized()
-    reason, hint = translated(said, primary(language)), translated(error.hint, primary(language))
+    spoken = for_people(error.hint)
+    reason, hint = translated(said, primary(language)), translated(spoken, primary(language))
     if words is not _ENGLISH:
         is_told = reason != said and error.code is not ErrorCode.NEEDS_CONFIRMATION
         template = "" if is_told and not is_part else template
-        hint = "" if hint == error.hint else hint
+        hint = "" if hint == spoken else hint
     template = template or "{message}. {hint}"
     text = template.replace("{hint}", hint).replace("{message}", reason.rstrip(". ")).rstrip(". ") + "."
     return shortened(_without_control(text), MAX_ANSWER)

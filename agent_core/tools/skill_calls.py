@@ -188,7 +188,7 @@ class Consent:
 
 
 WHERE_TO_CONFIRM: Final = (
-    "It can be confirmed in 'strawberry chat' at the hub, and on a device after "
+    "It can be confirmed in the browser. 'strawberry chat' at the hub asks, too, and so does a device after "
     "'strawberry devices set NAME --confirm on'."
 )
 

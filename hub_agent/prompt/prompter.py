@@ -108,9 +108,7 @@ class Prompter:
 
     def household(self, user: User) -> Household:
         """Return the household as a user has it: with their language and time zone."""
-        household = self._household
-        own = {"language": user.language, "time_zone": user.time_zone}
-        return household.model_copy(update={name: value for name, value in own.items() if value})
+        return self._household.of(user.language, user.time_zone)
 
     def system(
         self, agent: Agent, user: User, mode: ToolMode = "code", *, skills: bool = True

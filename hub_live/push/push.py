@@ -5,17 +5,19 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from sqlmodel import Session, col, delete, select
 
+from agent_core.prompt import Household
 from chat.outbound import answered
 from contracts.answers.live import PushDevice
 from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, StrawberryError
+from contracts.phrases import for_people
 from contracts.text import shortened
 from hub_agent.tables import EventRow
 from hub_live import limits
@@ -39,10 +41,12 @@ class Notice:
 
     Attributes:
         left_out: How many were not sent before it, since they were too many.
+        household: As its person has it.
     """
 
     event: EventRow
     left_out: int = 0
+    household: Household = field(default_factory=Household)
 
     @property
     def title(self) -> str:
@@ -50,7 +54,7 @@ class Notice:
 
     @property
     def text(self) -> str:
-        text = str(self.event.data.get("text") or self.title)[: limits.MOST_NOTIFICATION]
+        text = for_people(str(self.event.data.get("text") or self.title))[: limits.MOST_NOTIFICATION]
         if self.left_out:
             text = f"{text}\n({self.left_out} more came in a short time and were not sent.)"
         return text
@@ -80,7 +84,12 @@ class NewSubscription:
     name: str
 
 
-def _plain(notice: Notice, language: str) -> PushText:
+Words = Callable[[Notice, str], PushText]
+"""Writes a notification in a language (BCP 47)."""
+
+
+def plain(notice: Notice, language: str) -> PushText:
+    """Write a notification in English, as a hub without a web UI does."""
     return PushText(notice.title, notice.text)
 
 
@@ -96,7 +105,7 @@ class Push:
     """
 
     def __init__(self, store: Store, *, key: Path) -> None:
-        self.words: Callable[[Notice, str], PushText] = _plain
+        self.words: Words = plain
         self._store = store
         self._path = key
         self.allow_private = False

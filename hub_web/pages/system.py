@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from contracts.answers.system import ClusterMember
 from contracts.errors import InvalidMessage, StrawberryError
+from contracts.phrases import for_people
 from contracts.wire import rfc3339
 from hub_agent.bus.connection import BusHealth
 from hub_agent.settings import BusKind
@@ -38,7 +39,7 @@ from hub_web.parts.layout import (
 )
 from hub_web.parts.network import show_lan as show_access
 from hub_web.shell import page
-from hub_web.texts import for_people, text
+from hub_web.texts import text
 from hub_web.view import view
 
 

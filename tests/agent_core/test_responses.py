@@ -151,6 +151,10 @@ def test_a_failure_is_told_with_its_reason_where_that_has_words(error: NotFound,
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_a_failure_is_told_without_control_characters_and_bounded(language: str) -> None:
+    hint = "Fill it. 'strawberry skills settings printer' says where."
+    failed = CallError(ErrorCode.SKILL_ERROR, "no paper", hint=hint)
+    assert "strawberry" not in failure_text(failed, language=language)
+    assert failure_text(failed).endswith("no paper. Fill it.")
     told = failure_text(CallError(ErrorCode.SKILL_ERROR, "no\x1b[2J paper" * 1_000), language=language)
     assert "\x1b" not in told
     assert len(told) <= MAX_ANSWER

@@ -6,19 +6,22 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_core.times import local_time
 from chat.tasks import open_tasks
+from contracts.phrases import Phrase
 from hub_agent.settings import NotificationSettings
 from hub_agent.tables import EventRow
 from hub_live.events.kinds import NotificationData, PresenceData
 from hub_live.notifications import Notifications, announce_ends, home_assistant_notifier
 from hub_live.push import Notice
 from hub_registry.storage.tables import now
+from hub_web.parts.notices.notices import push_text
 from tests.hub_agent.home import open_home
 from tests.hub_agent.skills import LampSkill
 from tests.hub_live.conftest import Receiver
@@ -46,6 +49,19 @@ async def test_each_person_is_told_where_they_want_it(tmp_path: Path, receiver: 
         await events.publish(admin, PresenceData(subject="PC"))
         await events.publish(admin, NotificationData(subject="tea", text="Tea is ready."))
         assert await next_of(receiver) == ("hush", "tea", "Tea is ready.")
+
+
+async def test_it_is_in_the_language_and_the_time_of_its_person(tmp_path: Path, receiver: Receiver) -> None:
+    settings = NotificationSettings(urls=(f"{receiver.url}/hush",))
+    async with open_home(tmp_path / "home", notifications=settings) as home, home.client() as client:
+        home.hub.live.push.words = push_text
+        await client.patch("/api/users/admin", json={"language": "de", "time_zone": "Asia/Tokyo"})
+        missed = local_time(datetime(2020, 3, 4, 12, 5, tzinfo=UTC), "UTC")
+        text = Phrase("the evaluation of {time} was missed", time=missed)
+        data = NotificationData(subject="tank", text=text, sender="watcher")
+        await home.hub.live.events.publish(home.hub.registry.admin.id, data)
+        told = await next_of(receiver)
+    assert told == ("hush", "tank", "die Prüfung von 4. März 2020, 21:05 wurde verpasst")
 
 
 @pytest.fixture

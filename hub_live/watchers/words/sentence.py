@@ -61,6 +61,8 @@ _TIMES: Final = {
 }
 _AT: Final = re.compile(r"(\d+) (\d+) \* \* (\S+)")
 _EACH: Final = re.compile(r"(?:\*/(\d+) \*|0 \*/(\d+)) \* \* \*")
+_ON_OFF: Final = {"on": {"en": "on", "de": "an"}, "off": {"en": "off", "de": "aus"}}
+"""As one says that something is; its label stands by itself."""
 _BOLD: Final = "**{part}**"
 _PLAIN: Final = frozenset({"on", "is_on", "power", "state"})
 """Names of states that say no more than the skill itself."""
@@ -280,6 +282,8 @@ class Naming:
     def _state(self, state: Json, unit: str | None = None) -> str:
         """Return a value in words; empty for one that has none."""
         state = ("off", "on")[state] if isinstance(state, bool) else state
+        if isinstance(state, str) and state.lower() in _ON_OFF:
+            return Phrase.said(_ON_OFF[state.lower()])
         if isinstance(state, int | float):
             return f"{state:.6g} {unit or ''}".strip()
         if not isinstance(state, str):

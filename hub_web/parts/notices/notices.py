@@ -1,6 +1,7 @@
 """Notifications in words: what they are about, what they say, and where they lead."""
 
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from contracts.answers.live import Event
 from contracts.phrases import for_people
@@ -9,7 +10,7 @@ from hub_live.events import NotificationData
 from hub_live.events.kinds import with_data
 from hub_live.push import Notice, PushText
 from hub_web import limits
-from hub_web.texts import LANGUAGE, choose, text
+from hub_web.texts import LANGUAGE, ZONE, choose, text
 
 
 def notice_words(event: Event[NotificationData]) -> list[str]:
@@ -37,8 +38,8 @@ def notice_path(event: Event[NotificationData]) -> str:
 
 
 def push_text(notice: Notice, language: str) -> PushText:
-    """Return a notification as a browser shows it, in its language."""
-    before = LANGUAGE.set(choose(language))
+    """Return a notification as a browser shows it, in its language and its person's time zone."""
+    before, zone = LANGUAGE.set(choose(language)), ZONE.set(ZoneInfo(notice.household.time_zone))
     try:
         event = with_data(Event.model_validate(notice.event, from_attributes=True), NotificationData)
         *subject, said = notice_words(event)
@@ -47,3 +48,4 @@ def push_text(notice: Notice, language: str) -> PushText:
         return PushText(subject[0] if subject else "Strawberry", said, notice_path(event))
     finally:
         LANGUAGE.reset(before)
+        ZONE.reset(zone)

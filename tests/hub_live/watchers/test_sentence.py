@@ -87,6 +87,21 @@ async def test_every_face_shows_it_and_a_skill_says_its_calls_in_each_language(w
     LANGUAGE.reset(before)
 
 
+async def test_a_state_that_is_a_word_is_told_as_one_says_it(watching: Watching) -> None:
+    request = WatcherRequest.model_validate(
+        {
+            "name": "x",
+            "topics": {"lamp": watching.topic("lamp")},
+            "predicate": 'lamp == "ON"',
+            "then": [{"notify": "On"}],
+        }
+    )
+    said = watching.home.hub.live.watchers.naming(watching.home.hub.registry.admin.id).sentence(request)
+    before = LANGUAGE.set("de")
+    assert plain(text.message(said)) == "Wenn System: Lamp (nas) an ist: melde es mir: „On“."
+    LANGUAGE.reset(before)
+
+
 async def test_why_it_fired_is_told_in_words_in_the_language_and_time_of_who_reads(
     watching: Watching,
 ) -> None:
