@@ -27,7 +27,7 @@ def test_the_wheel_installs_and_its_record_names_what_is_in_it(tmp_path: Path) -
         for name, each in contents.items()
     }
     assert listed == digests | {record: ""}
-    assert {"deploy/container/compose.yaml", "hub_web/locale/de.po", "identity/py.typed"} <= contents.keys()
+    assert {"deploy/container/compose.yaml", "hub_web/static/sw.js", "identity/py.typed"} <= contents.keys()
     assert not [name for name in contents if "__pycache__" in name or "/.env" in name]
     target = tmp_path / "installed"
     install = (
