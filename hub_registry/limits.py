@@ -149,6 +149,8 @@ DATABASE_TRUSTED_S: Final = 1.0
 LEAD_SILENT_MS: Final = 3_000
 LEAD_BEAT_S: Final = 0.5
 """A leader says twice a second that it is there; one that is silent for three seconds is followed."""
+NAME_WAIT_MS: Final = 5_000
+"""How long a replica waits for its name: longer than a session counts whose process is silent."""
 REPLICA_SEEN_S: Final = 1.0
 REPLICA_LISTED_DAYS: Final = 7
 """How long one that is gone stays in the list."""

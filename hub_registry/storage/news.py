@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, event
 
-from contracts.errors import Conflict
+from contracts.errors import ConfigError, Conflict
 from hub_registry import limits
 from hub_registry.storage.schema import lock_key
 
@@ -22,6 +22,8 @@ _CHANNEL: Final = "(SELECT 'strawberry_' || oid FROM pg_namespace WHERE nspname 
 """A channel is of the database, which may have several homes."""
 _HUB: Final = lock_key(0x48756220)
 """Key of the advisory lock of the hub that the database is of; replicas of one hub share it."""
+NAME_LOCK: Final = "hashtextextended(current_schema() || ' ' || {}, 0)"
+"""Key of the lock of a replica's name."""
 _KEEPALIVE: Final = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 """Within a minute the server knows that a machine is gone; seconds, and how often it asks."""
 
@@ -64,13 +66,18 @@ class HubSession:
     The server forgets the claim of a session that is gone. Its methods block; `interrupt` is for any thread.
 
     Args:
-        shared: Whether further processes of this hub may claim the database, too.
+        replica: The name of this process, which the session holds, too; others with another name may then
+            claim the database as well. Empty for a hub alone.
     """
 
-    def __init__(self, url: str, *, origin: str, shared: bool) -> None:
+    def __init__(self, url: str, *, origin: str, replica: str) -> None:
         self._url = url
         self._origin = origin
-        self._function = f"pg_try_advisory_lock{'_shared' if shared else ''}"
+        self._replica = replica
+        self._function = f"pg_try_advisory_lock{'_shared' if replica else ''}"
+        self._look_s = limits.REPLICA_SEEN_S if replica else limits.DATABASE_LOOK_S
+        # A replica that is silent loses its name; it may be so for longer while it reads what there is.
+        self._look = f"SET idle_session_timeout = {limits.LEAD_SILENT_MS}" if replica else "SELECT 1"
         self._connection: psycopg.Connection | None = None
         self._interrupted, self._interrupting = socket.socketpair()
 
@@ -79,6 +86,7 @@ class HubSession:
 
         Raises:
             Conflict: If another hub has claimed it.
+            ConfigError: If another replica has the name.
             psycopg.Error: If the server cannot be reached.
         """
         import psycopg
@@ -100,9 +108,30 @@ class HubSession:
         if claimed != (True,):
             self._leave()
             raise Conflict("another hub uses the database")
+        if self._replica:
+            self._take_name(connection)
         named = connection.execute(f"SELECT {_CHANNEL}".encode()).fetchone()
         assert named is not None
         connection.execute(f"LISTEN {named[0]}".encode())
+
+    def _take_name(self, connection: "psycopg.Connection") -> None:
+        import psycopg
+
+        connection.execute(f"SET lock_timeout = {limits.NAME_WAIT_MS}".encode())
+        try:
+            connection.execute(
+                f"SELECT pg_advisory_lock({NAME_LOCK.format('%s::text')})".encode(), (self._replica,)
+            )
+        except psycopg.errors.LockNotAvailable:
+            holder = connection.execute("SELECT url FROM replica WHERE instance = %s", (self._replica,))
+            found = holder.fetchone()
+            self._leave()
+            raise ConfigError(
+                "the name {name} is in use by the replica at {url}",
+                name=self._replica,
+                url=found[0] if found else "?",
+                hint="Stop it, or give each replica a name of its own.",
+            ) from None
 
     def wait(self) -> frozenset[str]:
         """Wait until other processes have changed tables, and return these; none where it was interrupted.
@@ -116,11 +145,11 @@ class HubSession:
             selector.register(connection, EVENT_READ)
             selector.register(self._interrupted, EVENT_READ)
             while True:
-                ready = [key.fileobj for key, _ in selector.select(limits.DATABASE_LOOK_S)]
+                ready = [key.fileobj for key, _ in selector.select(self._look_s)]
                 if self._interrupted in ready:
                     return frozenset()
                 if not ready:
-                    connection.execute("SELECT 1")
+                    connection.execute(self._look.encode())
                 if changed := self._heard(connection):
                     return changed
 

@@ -28,8 +28,6 @@ _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_sch
 _WRITER: Final = lock_key(0x57726974)
 _LEAD: Final = lock_key(0x4C656164)
 """Keys of advisory locks: of the transaction that writes, and of the replica that leads."""
-NAME_LOCK: Final = "hashtextextended(current_schema() || ' ' || {}, 0)"
-"""Key of the lock of a replica's name."""
 _NO_SCHEMA: Final = "3F000"
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 # Another one that writes may have stored while this one waited for the lock; it sees that.
@@ -107,17 +105,17 @@ class PostgreSQL:
         """Return an error of the driver as one for people."""
         return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_reason(error))
 
-    def claim(self, *, shared: bool = False) -> None:
+    def claim(self, *, replica: str = "") -> None:
         """See `Store.claim`."""
         url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._claim = HubSession(url, origin=self._origin, shared=shared)
+        self._claim = HubSession(url, origin=self._origin, replica=replica)
         self.claim_again()
 
     def claim_again(self) -> None:
         """Claim the database after the session that had the claim was lost.
 
         Raises:
-            ConfigError: If another hub has claimed it meanwhile.
+            ConfigError: If another hub has claimed it meanwhile, or another replica has the name.
             StorageError: If the server cannot be reached.
         """
         import psycopg
@@ -156,8 +154,8 @@ class PostgreSQL:
     def _lost(self, error: Exception) -> StorageError:
         return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_shortened(error))
 
-    def candidacy(self, name: str) -> "Candidacy":
-        return Candidacy(self._open_session, name)
+    def candidacy(self) -> "Candidacy":
+        return Candidacy(self._open_session)
 
     def _open_session(self) -> Connection:
         """Open a session that is not of the pool, so that its locks end with it."""
@@ -172,40 +170,22 @@ class PostgreSQL:
 
 
 class Candidacy:
-    """A session that holds the lock of a replica's name and may hold that of the lead.
+    """A session that may hold the lock of the lead.
 
     The server ends it with its connection, and where it is silent: that of a process that is stopped.
     """
 
-    def __init__(self, connect: Callable[[], Connection], name: str) -> None:
+    def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
-        self._name = name
         self._session: Connection | None = None
         # A caller that was cancelled leaves its thread behind.
         self._lock = RLock()
-
-    def open(self) -> None:
-        """Open the session.
-
-        Raises:
-            DatabaseError: If the server is away.
-            ConfigError: If another replica has the name.
-        """
-        with self._lock:
-            self._open()
 
     def _open(self) -> None:
         with ExitStack() as stack:
             session = self._connect()
             stack.callback(session.close)
             session.exec_driver_sql(f"SET idle_session_timeout = {limits.LEAD_SILENT_MS}")
-            named = f"SELECT pg_try_advisory_lock({NAME_LOCK.format('%s::text')})"
-            if not session.exec_driver_sql(named, (self._name,)).scalar_one():
-                raise ConfigError(
-                    "another replica is named {name}",
-                    name=self._name,
-                    hint="Stop it, or give each replica a name of its own.",
-                )
             stack.pop_all()
         self._session = session
 
@@ -214,7 +194,6 @@ class Candidacy:
 
         Raises:
             DatabaseError: If the server is away.
-            ConfigError: If another replica has the name by now.
         """
         with self._lock:
             if self._session is None:
@@ -235,28 +214,8 @@ class Candidacy:
             assert self._session is not None
             self._session.exec_driver_sql("SELECT 1")
 
-    def stay(self) -> None:
-        """Hold the name, in another session where that one is gone.
-
-        Raises:
-            DatabaseError: If the server is away.
-            ConfigError: If another replica has the name by now.
-        """
-        with self._lock:
-            if self._session is None:
-                self._open()
-            else:
-                self.keep()
-
-    def release(self) -> None:
-        """Give the lead away, and keep the name."""
-        # A session that was lost before raises another error than one that is lost now.
-        with self._lock, suppress(SQLAlchemyError):
-            if self._session is not None:
-                self._session.exec_driver_sql(f"SELECT pg_advisory_unlock({_LEAD})")
-
     def close(self) -> None:
-        """Give both away."""
+        """Give the lead away."""
         with self._lock, suppress(SQLAlchemyError):
             session, self._session = self._session, None
             if session is not None:

@@ -16,9 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, delete, func, select
 
 from chat.tasks import open_tasks
-from contracts.errors import ConfigError, StorageError, StrawberryError, Superseded
+from contracts.errors import StorageError, StrawberryError, Superseded
 from hub_registry import limits
-from hub_registry.storage.postgresql import NAME_LOCK
+from hub_registry.storage.news import NAME_LOCK
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import ReplicaRow, now
 
@@ -103,7 +103,7 @@ class Replica:
         self._on_bus = on_bus
         self._store = store
         self._row = row
-        self._session = store.candidacy(row.instance)
+        self._session = store.candidacy()
         self.term: Term | None = None
 
     @property
@@ -111,12 +111,7 @@ class Replica:
         return self._row.instance
 
     async def enter(self) -> None:
-        """Tell the others that it is there.
-
-        Raises:
-            ConfigError: If another one has its name, or the database is a file.
-        """
-        await asyncio.to_thread(self._session.open)
+        """Tell the others that it is there."""
         await self._store.write(self._see)
 
     def _see(self, session: Session) -> None:
@@ -136,18 +131,6 @@ class Replica:
             except (StrawberryError, SQLAlchemyError) as error:
                 _log.warning("the other replicas are looked for later: %.300s", error)
 
-    async def keep(self) -> None:
-        """Stay listed for a moment, though it does not try to lead any more."""
-        try:
-            await asyncio.to_thread(self._session.stay)
-        except (ConfigError, SQLAlchemyError):
-            # It is opened again the next time.
-            await asyncio.to_thread(self._session.close)
-
-    async def close(self) -> None:
-        """Count as gone from now on."""
-        await asyncio.to_thread(self._session.close)
-
     async def lead(self, leading: Leading) -> NoReturn:
         """Open what only a leader does whenever the lead is gained, until cancelled."""
         session = self._session
@@ -156,7 +139,7 @@ class Replica:
                 try:
                     gained = await asyncio.to_thread(session.gain)
                     term = Term(self._store, await self._store.write(self._raise)) if gained else None
-                except (ConfigError, SQLAlchemyError, StorageError) as error:
+                except (SQLAlchemyError, StorageError) as error:
                     _log.warning("the lead cannot be asked for: %.300s", error)
                     term = None
                     await asyncio.to_thread(session.close)
@@ -172,7 +155,7 @@ class Replica:
                 await asyncio.sleep(limits.LEAD_BEAT_S)
         finally:
             # So that the next one need not wait.
-            await asyncio.shield(asyncio.to_thread(session.release))
+            await asyncio.shield(asyncio.to_thread(session.close))
 
     def _raise(self, session: Session) -> int:
         self._see(session)

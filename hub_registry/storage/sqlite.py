@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Never
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError
@@ -76,16 +76,15 @@ class SQLite:
             reason = "the disk is full"
         return StorageError.of(self._path, reason, without="to start with an empty home")
 
-    def claim(self, *, shared: bool = False) -> None:
+    def claim(self, *, replica: str = "") -> None:
         """See `Store.claim`: the directory has a lock of its own."""
-
-    def candidacy(self, name: str) -> Never:
-        raise ConfigError(
-            "the replica {name} needs a PostgreSQL database, and {path} is a file",
-            name=name,
-            path=self._path,
-            hint="Name one in [database] url of strawberry.toml; docs/scale.md says how to move to it.",
-        )
+        if replica:
+            raise ConfigError(
+                "the replica {name} needs a PostgreSQL database, and {path} is a file",
+                name=replica,
+                path=self._path,
+                hint="Name one in [database] url of strawberry.toml; docs/scale.md says how to move to it.",
+            )
 
     def close(self) -> None:
         self.engine.dispose()

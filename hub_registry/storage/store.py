@@ -54,17 +54,17 @@ class Store:
         self._check: Check | None = None
         self._followers: list[tuple[frozenset[str], asyncio.Event, Callable[[], Awaitable[None]]]] = []
 
-    async def claim(self, *, shared: bool = False) -> None:
+    async def claim(self, *, replica: str = "") -> None:
         """Keep hubs on other machines from this database until it is closed.
 
         Args:
-            shared: Whether further replicas of this hub may use it, too.
+            replica: Name of this hub where further replicas, of other names, may use it, too.
 
         Raises:
-            ConfigError: If another hub uses it.
+            ConfigError: If another hub uses it, or another replica has the name, or replicas need a server.
             StorageError: If the database cannot be used.
         """
-        await self._writer.run(partial(self._database.claim, shared=shared))
+        await self._writer.run(partial(self._database.claim, replica=replica))
 
     def fenced(self, check: Check) -> "Store":
         """Return this store with a check that each write makes first, in its transaction."""
@@ -72,13 +72,10 @@ class Store:
         made._check = check
         return made
 
-    def candidacy(self, name: str) -> "Candidacy":
-        """Return a session that may gain the lead; see `Candidacy`.
-
-        Raises:
-            ConfigError: If the database is a file.
-        """
-        return self._database.candidacy(name)
+    def candidacy(self) -> "Candidacy":
+        """Return a session that may gain the lead, of a store that a replica has claimed."""
+        assert not isinstance(self._database, SQLite)
+        return self._database.candidacy()
 
     def on_change(self, tables: Collection[str], listener: Callable[[], Awaitable[None]]) -> None:
         """Call a listener once `follow` hears that other processes of this hub have changed tables.

@@ -66,9 +66,6 @@ async def open_replica(
         opening: See `hub_server.leading.open_leading`.
         url: Where the other replicas reach it.
         app: Gets the routes that replicas use.
-
-    Raises:
-        ConfigError: If another replica has its name, or the database is a file.
     """
     row = ReplicaRow(
         instance=settings.instance, url=url, version=version, started_at=now(), seen_at=now(), term=0
@@ -112,14 +109,12 @@ async def open_replica(
                 await asyncio.wait([leads], timeout=limits.REPLICA_LEAVE_S)
                 until = time.monotonic() + limits.REPLICA_LEAVE_S
                 # Turns tell nobody when they end.
-                while agent.running.open_count and time.monotonic() < until:
-                    await replica.keep()
+                while agent.running.open_count and time.monotonic() < until:  # noqa: ASYNC110
                     await asyncio.sleep(limits.LEADER_LOOK_S)
 
             yield leave
     finally:
         gate.passed_on, operations.elsewhere, sockets.others = None, None, None
-        await asyncio.shield(replica.close())
         await passing.close()
 
 

@@ -33,10 +33,9 @@ from hub_registry.devices.registrations import read_registration
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.news import _CHANNEL, _HUB
-from hub_registry.storage.postgresql import _WRITER
+from hub_registry.storage.postgresql import _WRITER, PostgreSQL
 from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.replicas import replicas as listed
-from hub_registry.storage.store import opened
 from hub_registry.storage.tables import ApprovalRow, ReplicaRow, now
 from identity.envelope import Seal
 from identity.keys import KeyPair
@@ -78,15 +77,17 @@ def revoke_silently(url: str, claims: Claims) -> None:
 
 
 @asynccontextmanager
-async def replica(url: str, key: KeyPair, *, is_replica: bool = True) -> AsyncIterator[Registry]:
-    settings = RegistrySettings(database=url, is_replica=is_replica)
+async def replica(
+    url: str, key: KeyPair, *, is_replica: bool = True, name: str = "main"
+) -> AsyncIterator[Registry]:
+    settings = RegistrySettings(database=url, is_replica=is_replica, instance=name)
     async with open_registry(settings, key=key) as registry:
         yield registry
 
 
 @pytest.fixture
 async def replicas(url: str, hub_key: KeyPair) -> AsyncIterator[Replicas]:
-    async with replica(url, hub_key) as one, replica(url, hub_key) as other:
+    async with replica(url, hub_key) as one, replica(url, hub_key, name="other") as other:
         one.journal.store = one.store  # it leads
         yield Replicas(url, one, other)
 
@@ -298,14 +299,11 @@ async def test_a_hub_that_lost_its_database_to_another_ends_with_that(url: str, 
 
 
 async def test_a_replica_that_stops_stays_listed_though_its_session_was_lost(replicas: Replicas) -> None:
-    row = ReplicaRow(instance="west", url="", version="", started_at=now(), seen_at=now(), term=0)
-    west = Replica(replicas.one.store, row, on_bus=lambda: True)
-    await west.enter()
+    row = ReplicaRow(instance="main", url="", version="", started_at=now(), seen_at=now(), term=0)
+    await Replica(replicas.one.store, row, on_bus=lambda: True).enter()
     cut(replicas.url)
 
     async def is_listed() -> bool:
-        # As it does again and again while its turns end.
-        await west.keep()
         with suppress(StorageError):
             return any(there for _, there in await replicas.other.store.read(listed))
         return False
@@ -313,17 +311,28 @@ async def test_a_replica_that_stops_stays_listed_though_its_session_was_lost(rep
     async with asyncio.timeout(10):
         while not await is_listed():
             pass
-    await west.close()
+
+
+async def test_a_name_that_is_in_use_is_refused_before_the_replica_does_anything(
+    replicas: Replicas, hub_key: KeyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ReplicaRow(
+        instance="other", url="https://one.lan:8443", version="", started_at=now(), seen_at=now(), term=0
+    )
+    await Replica(replicas.other.store, row, on_bus=lambda: True).enter()
+    monkeypatch.setattr(limits, "NAME_WAIT_MS", 100)
+    with pytest.raises(ConfigError, match=r"name other is in use by the replica at https://one\.lan:8443"):
+        async with replica(replicas.url, hub_key, name="other"):
+            pass
 
 
 def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
-    database = opened(url)
-    candidacy = database.candidacy("west")
+    database = PostgreSQL(url)
+    candidacy = database.candidacy()
     assert candidacy.gain()
     cut(url)
     with pytest.raises(DatabaseError):
         candidacy.keep()
-    candidacy.release()
     candidacy.close()
     assert candidacy.gain()
     candidacy.close()
@@ -333,10 +342,10 @@ def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
 def test_who_gains_the_lead_ends_the_session_of_one_that_was_stopped_within_a_batch(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = opened(url)
+    database = PostgreSQL(url)
     with psycopg.connect(url, autocommit=True) as stopped:
         stopped.execute(f"SELECT pg_advisory_lock({_WRITER})")
-        candidacy = database.candidacy("west")
+        candidacy = database.candidacy()
         with monkeypatch.context() as patched:
             patched.setattr(limits, "DATABASE_STOPPED_MS", 0)
             assert candidacy.gain()
@@ -368,7 +377,6 @@ async def test_who_leads_forgets_replicas_that_are_long_gone(replicas: Replicas)
         running.cancel()
     rows = await replicas.other.store.read(listed)
     assert [(row.instance, row.term) for row, _ in rows] == [("west", 8), ("new", 6)]
-    await west.close()
 
 
 def _add(row: ReplicaRow, session: Session) -> None:
