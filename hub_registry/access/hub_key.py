@@ -29,7 +29,7 @@ def load_hub_key(directory: Path, place: Path | str | None = None) -> KeyPair:
         raise ConfigError(
             "{path} is missing: it is the identity of the hub whose database is {database}",
             path=path,
-            database=_shown(database),
+            database=shown(database),
             hint="Restore it from a backup. To start with an empty home, where every device joins again, "
             "move the database away too.",
         )
@@ -38,7 +38,7 @@ def load_hub_key(directory: Path, place: Path | str | None = None) -> KeyPair:
         if time.monotonic() > until:
             raise ConfigError(
                 "the database {database} is missing or empty, but the key of its hub exists",
-                database=_shown(database),
+                database=shown(database),
                 path=path,
                 hint="Restore a backup: 'strawberry restore FILE --replace', or copy the database with "
                 "'strawberry database copy'. To start with an empty home, where every device joins again, "
@@ -53,7 +53,11 @@ def _is_there(database: Path | str) -> bool:
 
 
 def is_empty(database: Path | str) -> bool:
-    """Return whether a database has no tables; what else is wrong with it, the store reports."""
+    """Return whether a database has no tables; what else is wrong with a file, the store reports.
+
+    Raises:
+        ConfigError: If a server's database cannot be used.
+    """
     if isinstance(database, str):
         from hub_registry.storage.postgresql import is_empty
 
@@ -65,9 +69,11 @@ def is_empty(database: Path | str) -> bool:
         return not database.exists()
 
 
-def _shown(database: Path | str) -> Path | str:
+def shown(database: Path | str) -> Path | str:
+    """Return the place of a database for people, without a password."""
     if isinstance(database, Path):
         return database
-    from hub_registry.storage.postgresql import parsed, shown
+    from hub_registry.storage.postgresql import parsed
+    from hub_registry.storage.postgresql import shown as shown_url
 
-    return shown(parsed(database))
+    return shown_url(parsed(database))

@@ -85,20 +85,13 @@ class PostgreSQL:
             create_tables(self.engine, self.writing, tables=_TABLES, schema=tables_of_postgresql())
         except DatabaseError as error:
             self.engine.dispose()
-            raise ConfigError(
-                "the database {url} cannot be used: {reason}",
-                url=shown(self._url),
-                reason=_reason(error),
-                hint="Look at [database] url in strawberry.toml, and whether the server runs."
-                if getattr(error.orig, "sqlstate", None) != _NO_SCHEMA
-                else "Make the schema of [home] name: CREATE SCHEMA NAME AUTHORIZATION USER.",
-            ) from None
-        except AnotherVersion:
+            raise _unusable(self._url, error.orig) from None
+        except AnotherVersion as error:
             self.engine.dispose()
             raise ConfigError(
                 "the database {url} was written by another version of Strawberry, or by another program",
                 url=shown(self._url),
-                hint="Update Strawberry, or name an empty database.",
+                hint=error.hint or "Update Strawberry, or name an empty database.",
             ) from None
 
     def explained(self, error: DatabaseError) -> StorageError:
@@ -223,16 +216,32 @@ class Candidacy:
 
 
 def is_empty(url: str) -> bool:
-    """Return whether a database has none of our tables; what else is wrong with it, the store reports."""
+    """Return whether a database has none of our tables.
+
+    Raises:
+        ConfigError: If it cannot be used.
+    """
+    where = parsed(url)
     import psycopg
 
     try:
-        where = parsed(url).set(drivername="postgresql").render_as_string(hide_password=False)
-        with psycopg.connect(where, connect_timeout=limits.DATABASE_CONNECT_S) as connection:
+        address = where.set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(address, connect_timeout=limits.DATABASE_CONNECT_S) as connection:
             found = connection.execute("SELECT to_regclass('hub')").fetchone()
-    except psycopg.Error:
-        return False
+    except psycopg.Error as error:
+        raise _unusable(where, error) from None
     return found is None or found[0] is None
+
+
+def _unusable(url: URL, error: object) -> ConfigError:
+    return ConfigError(
+        "the database {url} cannot be used: {reason}",
+        url=shown(url),
+        reason=_shortened(error),
+        hint="Look at the URL (in strawberry.toml: [database] url), and whether the server runs."
+        if getattr(error, "sqlstate", None) != _NO_SCHEMA
+        else "Make the schema of [home] name: CREATE SCHEMA NAME AUTHORIZATION USER.",
+    )
 
 
 def of_home(url: str, name: str) -> str:

@@ -7,6 +7,8 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine
 
+from contracts.phrases import Phrase
+
 HEAD: Final = "0014"
 """The revision of the tables, in the table of Alembic, which migrates them from the first release on."""
 VERSION_TABLE: Final = "alembic_version"
@@ -60,7 +62,22 @@ def tables_of_postgresql() -> list[str]:
 
 
 class AnotherVersion(Exception):
-    """The database has a revision that this version does not know."""
+    """The database has a revision that this version does not know.
+
+    Attributes:
+        hint: What to do where an earlier version wrote it; None for any other.
+    """
+
+    def __init__(self, found: str | None = None) -> None:
+        super().__init__(found)
+        self.hint = (
+            Phrase(
+                "This version is newer and cannot read it: go back with 'strawberry update --rollback', or "
+                "move the database away."
+            )
+            if found is not None and found < HEAD
+            else None
+        )
 
 
 def create_tables(reading: Engine, writing: Engine, *, tables: str, schema: Sequence[str]) -> None:
@@ -82,7 +99,7 @@ def create_tables(reading: Engine, writing: Engine, *, tables: str, schema: Sequ
                 connection.exec_driver_sql(statement)
             connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES ('{HEAD}')")  # noqa: S608  a constant
         elif found != HEAD:
-            raise AnotherVersion
+            raise AnotherVersion(found)
 
 
 def _revision(connection: Connection, tables: str) -> str | None:

@@ -59,12 +59,12 @@ class SQLite:
             self.engine.dispose()
             explained = self.explained(error)
             raise ConfigError(explained.message, hint=explained.hint) from None
-        except AnotherVersion:
+        except AnotherVersion as error:
             self.engine.dispose()
             raise ConfigError(
                 "the database {path} was written by another version of Strawberry",
                 path=path,
-                hint="Update Strawberry, or restore a backup of this version.",
+                hint=error.hint or "Update Strawberry, or restore a backup of this version.",
             ) from None
 
     def explained(self, error: DatabaseError) -> StorageError:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 import threading
 from collections.abc import Awaitable
 from datetime import timedelta
@@ -12,12 +13,14 @@ from sqlmodel import Session, select
 
 import hub_server.service  # noqa: F401  all tables
 from contracts.errors import ConfigError, StorageError
+from deploy.cli.main import main
 from hub_agent.tables import EventRow, TurnRow
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.copying import copy_rows
 from hub_registry.storage.postgresql import PostgreSQL, parsed
 from hub_registry.storage.schema import tables_of_postgresql
+from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.store import open_store
 from hub_registry.storage.tables import now
 from tests import postgresql
@@ -111,6 +114,32 @@ def test_a_server_that_is_not_there_and_a_url_that_is_none_are_one_clear_line(tm
     for wrong in ("mysql://home@/x", "postgresql", "postgresql+asyncpg://home@/x"):
         with pytest.raises(ConfigError, match="none of PostgreSQL"):
             parsed(wrong)
+
+
+def test_a_copy_to_a_server_that_refuses_says_why(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRAWBERRY_HOME", str(tmp_path / "home"))
+    file = tmp_path / "hub.db"
+    assert main(["database", "copy", str(file), url]) != 0
+    assert str(file) in capsys.readouterr().err
+    SQLite(file).engine.dispose()
+    assert main(["database", "copy", str(file), re.sub(r"//(\w+@)?", "//nobody@", url)]) != 0
+    told = capsys.readouterr().err
+    assert "nobody" in told
+    assert "in use" not in told
+
+
+async def test_a_database_of_an_earlier_version_is_no_reason_to_update(url: str) -> None:
+    import psycopg
+
+    async with open_store(url):
+        pass
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    with pytest.raises(ConfigError) as refused:
+        PostgreSQL(url)
+    assert "This version is newer" in str(refused.value.hint)
 
 
 async def test_key_and_database_belong_together(url: str, tmp_path: Path) -> None:

@@ -17,16 +17,19 @@ def copy(options: argparse.Namespace) -> None:
     password belongs into ~/.pgpass, or into the variable PGPASSWORD. The hub must not run meanwhile. Where
     [home] in strawberry.toml has a name, the schema of that name is meant.
     """
-    from hub_registry.access.hub_key import is_empty
+    from hub_registry.access.hub_key import is_empty, shown
     from hub_registry.storage.copying import copy_rows
 
     source, target = _place(options.source), _place(options.target)
     if source == target:
         raise ConfigError("FROM and TO are the same database")
     if is_empty(source):
-        raise ConfigError("FROM is missing or empty", hint="'strawberry doctor' says where the database is.")
+        raise ConfigError(
+            f"FROM is missing or empty: {shown(source)}",
+            hint="'strawberry doctor' says where the database is.",
+        )
     if not options.replace and not is_empty(target):
-        raise ConfigError("TO is in use already", hint="--replace overwrites it.")
+        raise ConfigError(f"TO is in use already: {shown(target)}", hint="--replace overwrites it.")
     counted: dict[str, int] = {}
 
     def copied(table: str, rows: int) -> None:
