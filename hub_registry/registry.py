@@ -180,7 +180,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
     """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.database))
-        await store.claim(replica=settings.instance if settings.is_replica else "")
+        await store.claim(replica=settings.instance if settings.is_replica else "", key=key.kid)
         accounts = Accounts(store)
         hub_id = await accounts.hub_id()
         authority = TokenAuthority(store, hub_id=hub_id, key=key, for_emqx=settings.for_emqx)

@@ -24,7 +24,7 @@ from contracts.answers.system import ClusterMember
 from contracts.claims import Claims, PrincipalKind
 from contracts.devices.presence import Revocation
 from contracts.errors import Disconnected
-from contracts.rates import Backoff
+from contracts.rates import Backoff, TokenBuckets
 from identity import tokens
 from identity.certificates import client_context
 from identity.keys import KeyPair
@@ -296,26 +296,30 @@ async def _lost(*clients: Client) -> None:
         away_s = away_s + limits.NATS_RECONNECT_S if is_away else 0
 
 
+def error_log() -> Callable[[Exception], Awaitable[None]]:
+    """Return what logs errors of a client, each text by itself: those of several nodes take turns."""
+    telling = TokenBuckets(burst=1, per_second=1 / limits.NATS_TOLD_S)
+
+    async def note(error: Exception) -> None:
+        told = str(error) or type(error).__name__
+        if telling.take(told):
+            _log.warning("NATS: %.300s", told)
+
+    return note
+
+
 async def _connect(stack: AsyncExitStack, access: NatsAccess, seed: str) -> Client:
     """Connect, however long it takes; the client then keeps connected by itself."""
     secure = any(each.startswith("tls:") for each in access.urls)
     # The system's authorities are read from many files.
     tls: ssl.SSLContext | None = await asyncio.to_thread(client_context, access.ca) if secure else None
-    told = ""
-
-    async def note(error: Exception) -> None:
-        nonlocal told
-        if str(error) != told:
-            told = str(error)
-            _log.warning("NATS: %s", told or type(error).__name__)
-
     client = Client()
     stack.push_async_callback(client.close)
     await client.connect(
         list(access.urls),
         nkeys_seed_str=seed,
         tls=tls,
-        error_cb=note,
+        error_cb=error_log(),
         max_reconnect_attempts=-1,
         reconnect_time_wait=limits.NATS_RECONNECT_S,  # type: ignore[arg-type]
         connect_timeout=limits.NATS_ANSWER_S,  # type: ignore[arg-type]

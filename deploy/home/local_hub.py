@@ -170,8 +170,8 @@ async def report_setup(hub: Hub, report: Reporter) -> None:
     people, admin = hub.registry.people, hub.registry.admin.id
     if not await people.needs_setup():
         return
-    if report.is_supervised:
-        # Others read that log, and it stays.
+    if report.is_supervised or hub.registry.settings.is_replica:
+        # Others read that log, and it stays; and each replica's code would end that of another one.
         command = f"strawberry users code {admin}"
         report.state("setup", f"  password '{command}' shows how you choose your password", command=command)
         return

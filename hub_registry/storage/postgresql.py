@@ -98,10 +98,10 @@ class PostgreSQL:
         """Return an error of the driver as one for people."""
         return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_reason(error))
 
-    def claim(self, *, replica: str = "") -> None:
+    def claim(self, *, replica: str = "", key: str = "") -> None:
         """See `Store.claim`."""
         url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._claim = HubSession(url, origin=self._origin, replica=replica)
+        self._claim = HubSession(url, origin=self._origin, replica=replica, key=key)
         self.claim_again()
 
     def claim_again(self) -> None:

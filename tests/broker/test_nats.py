@@ -20,11 +20,15 @@ from broker.logins import LoginCheck
 from broker.nats import streams
 from broker.nats.callout import Callout
 from broker.nats.keys import NatsKeys
-from broker.nats.logins import NatsAccess, NatsLogins, open_nats
+from broker.nats.logins import NatsAccess, NatsLogins, error_log, open_nats
 from bus.link import open_link
 from bus.link.connection import SubscriptionRefused
 from contracts.access import Principal
 from contracts.devices.presence import Revocation
+from contracts.errors import ConfigError
+from deploy.directory import Home
+from deploy.home.brokers.nats import node_keys
+from deploy.settings.options import NodeOptions
 from hub_registry.storage.tables import now
 from identity.keys import KeyPair
 from tests.brokers import HUB_ID, Bus, open_bus
@@ -244,3 +248,27 @@ async def asked(callout: Callout, host: str, user: str, password: str) -> dict[s
 
 
 SERVER_AND_USER = (nkeys.PREFIX_BYTE_SERVER, nkeys.PREFIX_BYTE_USER)
+
+
+async def test_a_node_goes_by_the_key_of_the_hub_without_its_database_and_makes_none_in_a_cluster(
+    tmp_path: Path,
+) -> None:
+    home, cluster = Home(tmp_path), NodeOptions(others=("one.lan:6222",))
+    with pytest.raises(ConfigError, match="there is neither") as refused:
+        await node_keys(home, cluster)
+    assert "Copy" in str(refused.value.hint)
+    assert not home.hub.exists()
+    (tmp_path / "strawberry.toml").write_text('[database]\nurl = "postgresql://nobody@/none?host=/none"\n')
+    key = KeyPair.generate()
+    home.hub.mkdir()
+    key.save(home.hub / "key.pem")
+    assert (await node_keys(home, cluster)).issuer == NatsKeys(key).issuer.public_key.decode()
+    (home.hub / "key.pem").unlink()
+    assert (await node_keys(home, cluster)).issuer == NatsKeys(key).issuer.public_key.decode()
+
+
+async def test_errors_that_take_turns_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    note = error_log()
+    for number in range(10):
+        await note(OSError(f"node {number % 2} is away"))
+    assert len(caplog.records) == 2

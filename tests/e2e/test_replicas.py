@@ -283,6 +283,9 @@ def test_a_leader_that_is_told_to_stop_is_followed_and_ends_its_turns(
     house: Replicas, model: ScriptedModel
 ) -> None:
     model.script = acts
+    # A link of one would end that of another one.
+    assert not any("/setup#" in house.log(name) for name in "ab")
+    assert "users code admin" in house.log("b")
     journal = house.directory / "pen" / "skills" / "journal.txt"
     asked = Asked(house, "a", "sign last", "t1")
     question = wait_for(lambda: asked.seen("confirmation"), what="the question")

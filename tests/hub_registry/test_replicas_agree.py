@@ -326,6 +326,14 @@ async def test_a_name_that_is_in_use_is_refused_before_the_replica_does_anything
             pass
 
 
+async def test_a_replica_with_the_key_of_another_hub_is_refused(replicas: Replicas, hub_key: KeyPair) -> None:
+    with pytest.raises(ConfigError, match="is that of another hub"):
+        async with replica(replicas.url, KeyPair.generate(), name="west"):
+            pass
+    async with replica(replicas.url, hub_key, name="west"):
+        pass
+
+
 def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
     database = PostgreSQL(url)
     candidacy = database.candidacy()

@@ -7,12 +7,14 @@ from broker.nats.config import Node
 from broker.nats.keys import NatsKeys, NodeKeys
 from broker.nats.process import RunningNats, open_nats_server
 from contracts.addresses import LOOPBACK
+from contracts.errors import ConfigError
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
 from deploy.home.brokers.registry import OurBroker, announced, only_broker, report_broker
 from deploy.home.running import Reporter, forever
 from deploy.settings.options import ANY, NODE_PORT_OPTIONS, BrokerPorts, LanOptions, NodeOptions, chosen_by
 from identity.files import make_private_directory
+from identity.keys import KeyPair
 
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
@@ -35,7 +37,7 @@ async def run_nats(
 
             opened = await enter_lan(stack, home, lan, report=report)
         opening = open_nats_server(
-            home.broker / "nats", await _node_keys(home), _node(home, ports, node, lan, opened)
+            home.broker / "nats", await node_keys(home, node), _node(home, ports, node, lan, opened)
         )
         with chosen_by(NODE_PORT_OPTIONS):
             running = await stack.enter_async_context(opening)
@@ -50,12 +52,26 @@ async def run_nats(
         await forever()
 
 
-async def _node_keys(home: Home) -> NodeKeys:
-    """Return what a node knows of the hub; beside the hub's key the file for the other nodes is written."""
-    file = home.broker / "nats" / "cluster.json"
-    if file.exists() and not (home.hub / "key.pem").exists():
+async def node_keys(home: Home, node: NodeOptions) -> NodeKeys:
+    """Return what a node knows of the hub; beside the hub's key the file for the other nodes is written.
+
+    Raises:
+        ConfigError: If it has neither the key nor that file, and is to be one of several.
+    """
+    file, key = home.broker / "nats" / "cluster.json", home.hub / "key.pem"
+    if key.exists():
+        keys = NatsKeys(KeyPair.load(key)).for_nodes()
+    elif file.exists():
         return NodeKeys.load(file)
-    keys = NatsKeys((await load_identity(home)).key).for_nodes()
+    elif node.others:
+        raise ConfigError(
+            f"a node of a cluster needs to know the hub of the home, and there is neither {key} nor {file}",
+            hint="Copy strawberry.toml, hub/key.pem, broker/nats/cluster.json, certs/ca.pem and certs/ca.key "
+            "from the first machine, as docs/scale.md shows. The first node of a new home is started without "
+            "--cluster.",
+        )
+    else:
+        keys = NatsKeys((await load_identity(home)).key).for_nodes()
     make_private_directory(file.parent)
     keys.save(file)
     return keys
