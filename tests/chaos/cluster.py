@@ -96,9 +96,13 @@ async def _logged_in(port: int, login: dict[str, Any], number: int) -> AsyncIter
         CallbackAPIVersion.VERSION2, client_id=f"{login['username']}-{number}", protocol=paho.MQTTv311
     )
     client.username_pw_set(login["username"], login["password"])
-    client.on_connect = lambda _c, _d, _f, reason, _p: (
-        reason.is_failure or loop.call_soon_threadsafe(there.set)
-    )
+
+    def let_in() -> None:
+        # A login that was refused before has ended, too.
+        gone.clear()
+        there.set()
+
+    client.on_connect = lambda _c, _d, _f, reason, _p: reason.is_failure or loop.call_soon_threadsafe(let_in)
     client.on_disconnect = lambda *_: loop.call_soon_threadsafe(gone.set)
     await asyncio.to_thread(client.connect, "127.0.0.1", port)
     client.loop_start()
