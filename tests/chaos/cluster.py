@@ -79,6 +79,9 @@ class Replicated(Replicas):
             key = home / "hub" / "key.pem"
             key.write_bytes((self.home / "hub" / "key.pem").read_bytes())
             key.chmod(0o600)
+            if self.sandbox is not None:
+                # Else it builds one, which takes it 15 s.
+                (home / "sandbox").symlink_to(self.sandbox, target_is_directory=True)
         super().start_replica(name)
 
 
