@@ -7,6 +7,7 @@ import pkgutil
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -132,10 +133,11 @@ def _on_error(error: Exception) -> None:
         _log.error("a page failed", exc_info=error)
 
 
+@dataclass(eq=False)
 class WebApp:
     """Answers what the API does not.
 
-    Args:
+    Attributes:
         nicegui: NiceGUI's application.
         api: Makes the API of a session, of its token and the request for a page.
         pin: Returns that of the TLS key of the hub.
@@ -143,27 +145,18 @@ class WebApp:
         tasks: Owns what pages follow.
     """
 
-    def __init__(
-        self,
-        nicegui: ASGIApp,
-        *,
-        sessions: Sessions,
-        sockets: Sockets,
-        api: Callable[[str, HTTPConnection], Api],
-        pin: Callable[[], str],
-        needs_setup: Callable[[], Awaitable[bool]],
-        household: Household,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._nicegui = nicegui
-        self._sessions = sessions
-        self._sockets = sockets
-        self._api = api
-        self._pin = pin
-        self._needs_setup = needs_setup
-        self._household = household
-        self._tasks = tasks
-        self._feeds = Feeds(tasks)
+    nicegui: ASGIApp
+    _: KW_ONLY
+    sessions: Sessions
+    sockets: Sockets
+    api: Callable[[str, HTTPConnection], Api]
+    pin: Callable[[], str]
+    needs_setup: Callable[[], Awaitable[bool]]
+    household: Household
+    tasks: asyncio.TaskGroup
+
+    def __post_init__(self) -> None:
+        self._feeds = Feeds(self.tasks)
         self._open = [
             Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
             Route("/manifest.webmanifest", serve_manifest),
@@ -173,7 +166,6 @@ class WebApp:
             Route("/setup", self._door),
             Route(f"{ASSETS.rstrip('/')}-session", self._session),
         ]
-        """What is there before a session."""
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -188,18 +180,18 @@ class WebApp:
         scope = {**scope, "path": base + path, "headers": headers}
         connection = HTTPConnection(scope)
         if scope["type"] == "websocket":
-            session = await self._sessions.of(connection)
+            session = await self.sessions.of(connection)
             if session is None or not is_from_own_page(connection) or not path.startswith(_SOCKET):
                 await send({"type": "websocket.close", "code": 1008})
                 return
-            await self._sockets.serve(session, self._nicegui, scope, receive, send)
+            await self.sockets.serve(session, self.nicegui, scope, receive, send)
             return
         for route in self._open:
             match, found = route.matches(scope)
             if match is Match.FULL:
                 await route.handle({**scope, **found}, receive, send)
                 return
-        session = await self._sessions.of(connection)
+        session = await self.sessions.of(connection)
         if session is None:
             await self._outside(scope, path)(scope, receive, send)
             return
@@ -212,31 +204,31 @@ class WebApp:
         scope[VIEW] = View(
             connection,
             session,
-            self._api(session.token, connection),
-            household=self._household,
-            tasks=self._tasks,
+            self.api(session.token, connection),
+            household=self.household,
+            tasks=self.tasks,
             feeds=self._feeds,
         )
         scope[VIEW].enter()
-        await self._nicegui(scope, receive, _hardened(send, path))
+        await self.nicegui(scope, receive, _hardened(send, path))
 
     async def _door(self, request: Request) -> Response:
         path = path_in_app(request.scope)
-        if path == "/login" and await self._sessions.of(request) is not None:
+        if path == "/login" and await self.sessions.of(request) is not None:
             return RedirectResponse(f"{request.scope['root_path']}/", 303)
-        LANGUAGE.set(choose(request.headers.get("accept-language"), self._household.language))
-        return door(path, request, needs_setup=await self._needs_setup())
+        LANGUAGE.set(choose(request.headers.get("accept-language"), self.household.language))
+        return door(path, request, needs_setup=await self.needs_setup())
 
     async def _session(self, request: Request) -> Response:
         """Tell a page whose socket was closed whether its session has ended."""
-        return Response(status_code=401 if await self._sessions.of(request) is None else 204)
+        return Response(status_code=401 if await self.sessions.of(request) is None else 204)
 
     def _outside(self, scope: Scope, path: str) -> Response:
         """Return what who has no session gets: how a device joins, or the way to the login."""
         if path == "/join":
             connection = HTTPConnection(scope)
-            LANGUAGE.set(choose(connection.headers.get("accept-language"), self._household.language))
-            return joining_page(connection, pin=self._pin())
+            LANGUAGE.set(choose(connection.headers.get("accept-language"), self.household.language))
+            return joining_page(connection, pin=self.pin())
         if path.startswith("/_nicegui"):
             return error_response(path, 401, "unauthorized", "you are not logged in")
         query = scope["query_string"].decode("latin-1")

@@ -86,35 +86,26 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(eq=False, kw_only=True)
 class Pipeline:
     """Listens and speaks until its microphone ends, or a sound card goes.
 
-    Args:
+    Attributes:
         language: That is spoken.
         may_answer: Asked after each wake word.
     """
 
-    def __init__(
-        self,
-        *,
-        microphone: Microphone,
-        loudspeaker: Loudspeaker,
-        engines: Engines,
-        chat: Chat,
-        settings: VoiceSettings,
-        language: str,
-        observer: Observer,
-        may_answer: MayAnswer | None = None,
-    ) -> None:
-        self._microphone = microphone
-        self._loudspeaker = loudspeaker
-        self._engines = engines
-        self._chat = chat
-        self._settings = settings
-        self._language = language
-        self._observer = observer
-        self._may_answer = may_answer
-        self._pauses = Pauses(silence_s=settings.silence_s)
+    microphone: Microphone
+    loudspeaker: Loudspeaker
+    engines: Engines
+    chat: Chat
+    settings: VoiceSettings
+    language: str
+    observer: Observer
+    may_answer: MayAnswer | None = None
+
+    def __post_init__(self) -> None:
+        self._pauses = Pauses(silence_s=self.settings.silence_s)
         self._begun: asyncio.Queue[Utterance] = asyncio.Queue()
         self._now: Utterance | None = None
         self._levels: deque[float] = deque(maxlen=LOUDNESS_FRAMES)
@@ -136,7 +127,7 @@ class Pipeline:
         self._vad = load_vad()
         if self._is_asked:
             self._begin("")
-        async with self._microphone, self._loudspeaker, open_tasks() as tasks:
+        async with self.microphone, self.loudspeaker, open_tasks() as tasks:
             self._tasks = tasks
             serving = tasks.create_task(self._serve(), name="voice answers")
             await tasks.create_task(self._hear(), name="voice hears")
@@ -154,23 +145,23 @@ class Pipeline:
             self._begin("")
 
     async def _hear(self) -> None:
-        async for frame in self._microphone:
+        async for frame in self.microphone:
             self._levels.append(level(frame))
             self._recent.append(frame)
             now = self._now
             if now is not None and not now.ended:
                 await now.put(frame)
             elif not self._is_barge_in_off():
-                word = self._engines.wake.heard(frame) if self._engines.wake is not None else None
+                word = self.engines.wake.heard(frame) if self.engines.wake is not None else None
                 if word is not None or self._speaks_over(frame):
                     self._begin(word or "")
 
     def _is_barge_in_off(self) -> bool:
-        return self._settings.barge_in == "off" and self._activity in ("thinking", "talking")
+        return self.settings.barge_in == "off" and self._activity in ("thinking", "talking")
 
     def _speaks_over(self, frame: bytes) -> bool:
         """Return whether a person speaks while an answer is spoken, where that interrupts it."""
-        if self._settings.barge_in != "speech" or self._activity != "talking":
+        if self.settings.barge_in != "speech" or self._activity != "talking":
             self._over_speech = None
             return False
         if self._over_speech is None:
@@ -180,8 +171,8 @@ class Pipeline:
 
     def _begin(self, word: str) -> None:
         """Begin a new utterance."""
-        if self._engines.wake is not None:
-            self._engines.wake.reset()
+        if self.engines.wake is not None:
+            self.engines.wake.reset()
         self._idle.clear()
         self._now = self._listen(word)
         self._begun.put_nowait(self._now)
@@ -208,7 +199,7 @@ class Pipeline:
     async def _converse(self, utterance: Utterance) -> Utterance | None:
         """Answer an utterance; return the one that interrupted it or that the answer asks for."""
         word = utterance.wake_word
-        if word and self._may_answer is not None and not await self._may_answer(word, utterance.loudness):
+        if word and self.may_answer is not None and not await self.may_answer(word, utterance.loudness):
             _log.debug("another device answers to %s", word)
             await utterance.close()
             return None
@@ -231,12 +222,12 @@ class Pipeline:
         if not await self._heard_speech(utterance):
             await self._chime("nothing")
             return None
-        transcript = await self._understood(utterance, self._engines.speech_to_text)
+        transcript = await self._understood(utterance, self.engines.speech_to_text)
         if transcript is None:
             return None
         text = await self._meant(transcript) if transcript.instead else transcript.text
         if text is None:
-            await self._say(phrase("not understood", self._language))
+            await self._say(phrase("not understood", self.language))
             return None
         self._tell("thinking")
         await self._chime("understood")
@@ -254,21 +245,21 @@ class Pipeline:
         for name, engine in engines.items():
             try:
                 frames = utterance.frames(with_overlap=isinstance(engine, Grammar))
-                transcript = await engine.transcribe(frames, language=self._language)
+                transcript = await engine.transcribe(frames, language=self.language)
             except SoundError:
                 raise
             except SpeechError as error:
                 failure = error
-                self._observer.problem(name, error.message)
+                self.observer.problem(name, error.message)
                 continue
-            self._observer.problem(name, "")
-            self._observer.understood(transcript, name)
+            self.observer.problem(name, "")
+            self.observer.understood(transcript, name)
             if transcript.text.strip() and transcript.certain:
                 return transcript
         await self._say(
-            phrase("not understood", self._language)
+            phrase("not understood", self.language)
             if failure is None
-            else error_phrase(failure, self._language)
+            else error_phrase(failure, self.language)
         )
         return None
 
@@ -277,7 +268,7 @@ class Pipeline:
         sentences, last = Sentences(), ""
         async with self._speech() as speech:
             try:
-                async with aclosing(self._chat.ask(text)) as events:
+                async with aclosing(self.chat.ask(text)) as events:
                     async for event in events:
                         match event:
                             case TextDelta():
@@ -289,14 +280,14 @@ class Pipeline:
                             case TurnError():
                                 for last in sentences.rest():
                                     speech.say(last)
-                                speech.say(error_phrase(event, self._language))
+                                speech.say(error_phrase(event, self.language))
                             case TurnFinal() if not speech.has_spoken:
                                 # A sentence without a model may answer at once.
                                 sentences = Sentences()
                                 for last in sentences.add(event.answer):
                                     speech.say(last)
             except StrawberryError as error:
-                speech.say(error_phrase(error, self._language))
+                speech.say(error_phrase(error, self.language))
             for last in sentences.rest():
                 speech.say(last)
             await speech.finish()
@@ -307,18 +298,18 @@ class Pipeline:
 
     async def _confirm(self, wanted: ConfirmationWanted) -> None:
         """Ask whether a call may be made; silence and anything unclear is a no."""
-        approve = await self._agreed(question(wanted, self._language))
+        approve = await self._agreed(question(wanted, self.language))
         if approve is None:
-            await self._say(phrase("not answered", self._language))
+            await self._say(phrase("not answered", self.language))
         self._tell("thinking")
         with suppress(StrawberryError):
             # It may be too late by now, or answered elsewhere.
-            await self._chat.answer(wanted, approve=bool(approve))
+            await self.chat.answer(wanted, approve=bool(approve))
 
     async def _meant(self, transcript: Transcript) -> str | None:
         """Ask which of two numbers that sound alike was said; None where it was neither."""
         for text, other in permutations((transcript.text, transcript.instead)):
-            if is_agreed := await self._agreed(number_question(text, other, self._language)):
+            if is_agreed := await self._agreed(number_question(text, other, self.language)):
                 return text
             if is_agreed is None:
                 return None
@@ -333,7 +324,7 @@ class Pipeline:
             if not await self._heard_speech(utterance):
                 continue
             transcript = await self._understood(utterance, self._answers())
-            is_agreed = is_yes(transcript.text, self._language) if transcript is not None else None
+            is_agreed = is_yes(transcript.text, self.language) if transcript is not None else None
             if is_agreed is not None:
                 return is_agreed
         return None
@@ -343,10 +334,10 @@ class Pipeline:
 
         What is found in the network is left out: the first to answer there could say yes.
         """
-        texts, safe = answers(self._language), refusals(self._language)
+        texts, safe = answers(self.language), refusals(self.language)
         return {
             name: engine.of(texts, safe=safe) if isinstance(engine, Grammar) else engine
-            for name, engine in self._engines.speech_to_text.items()
+            for name, engine in self.engines.speech_to_text.items()
             if name != "wyoming"
         }
 
@@ -356,23 +347,23 @@ class Pipeline:
             await speech.finish()
 
     async def _chime(self, kind: Tone) -> None:
-        if self._settings.tones:
-            await self._loudspeaker.play(_one(tone(kind)))
+        if self.settings.tones:
+            await self.loudspeaker.play(_one(tone(kind)))
 
     def _speech(self) -> "_Speech":
         return _Speech(
-            self._engines.text_to_speech,
-            self._loudspeaker,
-            language=self._language,
+            self.engines.text_to_speech,
+            self.loudspeaker,
+            language=self.language,
             tasks=self._tasks,
-            observer=self._observer,
+            observer=self.observer,
             talks=lambda: self._tell("talking"),
         )
 
     def _tell(self, activity: Activity) -> None:
         if activity != self._activity:
             self._activity = activity
-            self._observer.activity(activity)
+            self.observer.activity(activity)
 
 
 @dataclass(eq=False)

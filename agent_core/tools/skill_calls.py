@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import count
 from typing import Any, Final, Literal, Protocol
 
@@ -49,13 +49,14 @@ class Confirmer(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Consent:
     """Decides which calls of one turn need a person's yes, and asks for it.
 
     There is one question at a time, and few in a turn. A refusal holds for its method until the turn ends,
     whatever the arguments and the device.
 
-    Args:
+    Attributes:
         confirmer: Asks the person; without one, a call that needs a confirmation is refused.
         on_refused: Called with each call that is refused here.
         where: Where it can be confirmed, for the error.
@@ -67,20 +68,15 @@ class Consent:
             needs a yes then, on any other device.
     """
 
-    def __init__(
-        self,
-        confirmer: Confirmer | None,
-        *,
-        untrusted: bool = False,
-        on_refused: Callable[[SkillCall], None] | None = None,
-        where: str = "",
-    ) -> None:
-        self._where = where
-        self.untrusted = untrusted
+    confirmer: Confirmer | None
+    _: KW_ONLY
+    untrusted: bool = False
+    on_refused: Callable[[SkillCall], None] | None = None
+    where: str = ""
+
+    def __post_init__(self) -> None:
         self.question = ""
         self.heard: set[str] = set()
-        self._on_refused = on_refused
-        self._confirmer = confirmer
         self._asked = 0
         self._refused: set[str] = set()
         self._one = asyncio.Lock()
@@ -111,19 +107,19 @@ class Consent:
         try:
             await self._ask(call, context, wanted)
         except CallError:
-            if self._on_refused is not None:
-                self._on_refused(call)
+            if self.on_refused is not None:
+                self.on_refused(call)
             raise
 
     async def _ask(self, call: SkillCall, context: TurnContext, wanted: CallError | None) -> None:
         hint = wanted.hint if wanted is not None else ""
         device, method = call.target.device, f"{call.target.skill}.{call.target.method.name}"
-        if self._confirmer is None:
+        if self.confirmer is None:
             raise CallError(
                 ErrorCode.NEEDS_CONFIRMATION,
                 "{method} needs a person's confirmation, which cannot be given here",
                 method=method,
-                hint=hint or self._where or WHERE_TO_CONFIRM,
+                hint=hint or self.where or WHERE_TO_CONFIRM,
                 device=device,
             )
         async with self._one:
@@ -139,7 +135,7 @@ class Consent:
                     )
                 self._asked += 1
                 arguments = without_secrets(call.target.method, all_shown(call.arguments, wanted))
-                if await self._approved(self._confirmer, call.target, method, arguments, context):
+                if await self._approved(self.confirmer, call.target, method, arguments, context):
                     return
                 self._refused.add(method)
         raise Declined(

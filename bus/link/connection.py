@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, auto
 from typing import Any, Literal, NamedTuple
 
@@ -91,10 +92,11 @@ class ConnectRequest(NamedTuple):
     acknowledge_s: float = 10.0
 
 
+@dataclass(eq=False)
 class Connection:
     """A paho client for one connection.
 
-    Args:
+    Attributes:
         limit: How many publications may wait for their acknowledgement.
         on_message: Called in the event loop for each message that arrives.
 
@@ -102,23 +104,17 @@ class Connection:
         identifies: Whether the broker takes identifiers for subscriptions.
     """
 
-    def __init__(
-        self,
-        login: ConnectRequest,
-        driver: Driver,
-        *,
-        protocol: Protocol,
-        limit: int,
-        on_message: Callable[[Message], None],
-    ) -> None:
+    login: ConnectRequest
+    driver: Driver
+    _: KW_ONLY
+    protocol: Protocol
+    limit: int
+    on_message: Callable[[Message], None]
+
+    def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.protocol = protocol
         self.closed: asyncio.Future[str] = loop.create_future()
         self.identifies = False
-        self._login = login
-        self._driver = driver
-        self._limit = limit
-        self._on_message = on_message
         self._loop = loop
         self._answer: asyncio.Future[ConnectResult] = loop.create_future()
         self._acknowledged: dict[int, asyncio.Future[list[ReasonCode]]] = {}
@@ -133,18 +129,18 @@ class Connection:
             # Name look-up and the TCP handshake block, so they do it elsewhere.
             await asyncio.to_thread(self._client.reconnect)
         except OSError as error:
-            reason, hint = connect_failure(error, self._login.host, tls=self._login.tls is not None)
+            reason, hint = connect_failure(error, self.login.host, tls=self.login.tls is not None)
             return ConnectResult(Verdict.UNREACHABLE, reason, hint)
-        self._driver.started()
+        self.driver.started()
         try:
-            async with asyncio.timeout(self._login.timeout_s):
+            async with asyncio.timeout(self.login.timeout_s):
                 return await self._answer
         except TimeoutError:
             return ConnectResult(Verdict.UNREACHABLE, "the broker did not answer the login")
 
     async def drive(self) -> str:
         """Keep the connection alive until it ends; give the reason."""
-        await self._driver.drive(self.closed)
+        await self.driver.drive(self.closed)
         return self.closed.result()
 
     def leave(self) -> None:
@@ -157,12 +153,12 @@ class Connection:
         if politely and not self.closed.done():
             self._client.disconnect()
         self._end("closed")
-        await self._driver.stop()
+        await self.driver.stop()
         # Whatever is left of the socket; nothing is sent any more.
         self._client.give_up()
 
     def has_room(self) -> bool:
-        return self._in_flight < self._limit
+        return self._in_flight < self.limit
 
     async def room(self) -> None:
         """Wait until another publication may go out."""
@@ -203,7 +199,7 @@ class Connection:
         done: asyncio.Future[None] = self._loop.create_future()
         self._confirmed[mid] = done
         try:
-            async with asyncio.timeout(self._login.acknowledge_s):
+            async with asyncio.timeout(self.login.acknowledge_s):
                 await done
         except TimeoutError:
             raise self._broken("the broker did not acknowledge a message in time") from None
@@ -241,7 +237,7 @@ class Connection:
         waiting: asyncio.Future[list[ReasonCode]] = self._loop.create_future()
         self._acknowledged[mid] = waiting
         try:
-            async with asyncio.timeout(self._login.acknowledge_s):
+            async with asyncio.timeout(self.login.acknowledge_s):
                 return await waiting
         except TimeoutError:
             raise self._broken("the broker did not answer a subscription in time") from None
@@ -256,7 +252,7 @@ class Connection:
         return Disconnected(reason)
 
     def _make_client(self) -> LeanClient:
-        login = self._login
+        login = self.login
         client = LeanClient(
             self._arrived,
             CallbackAPIVersion.VERSION2,
@@ -281,7 +277,7 @@ class Connection:
         client.on_publish = self._published
         client.on_subscribe = self._subscribed
         client.on_unsubscribe = self._subscribed
-        self._driver.attach(client)
+        self.driver.attach(client)
         return client
 
     # What follows is called by paho, in the loop or in its thread.
@@ -289,7 +285,7 @@ class Connection:
     def _connected(
         self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, given: Properties | None
     ) -> None:
-        self._driver.post(
+        self.driver.post(
             self._judge,
             reason,
             getattr(given, "ReceiveMaximum", None),
@@ -301,18 +297,18 @@ class Connection:
         self, _client: Client, _data: Any, _flags: Any, reason: ReasonCode, _given: Any
     ) -> None:
         silent = reason.value == _WITHOUT_A_REASON
-        self._driver.post(self._end, "the broker gave no reason" if silent else reason.getName())
+        self.driver.post(self._end, "the broker gave no reason" if silent else reason.getName())
 
     def _arrived(self, message: Message) -> None:
-        self._driver.post(self._on_message, message)
+        self.driver.post(self.on_message, message)
 
     def _published(self, _client: Client, _data: Any, mid: int, reason: ReasonCode, _given: Any) -> None:
-        self._driver.post(self._sent, mid, reason)
+        self.driver.post(self._sent, mid, reason)
 
     def _subscribed(
         self, _client: Client, _data: Any, mid: int, reasons: list[ReasonCode], _given: Any
     ) -> None:
-        self._driver.post(self._acknowledge, mid, reasons)
+        self.driver.post(self._acknowledge, mid, reasons)
 
     # What follows runs in the loop.
 
@@ -328,7 +324,7 @@ class Connection:
             elif reason.value in _LOGIN_REFUSED:
                 verdict = Verdict.LOGIN_REFUSED
         if receive_maximum:
-            self._limit = min(self._limit, receive_maximum)
+            self.limit = min(self.limit, receive_maximum)
             self._client.receive_maximum = receive_maximum
         self._answer.set_result(ConnectResult(verdict, reason.getName()))
 

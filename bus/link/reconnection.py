@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 
 from bus.limits import STEADY_S
 from bus.link.connection import Connection, ConnectRequest, ConnectResult, Protocol, Verdict
@@ -17,10 +18,11 @@ from identity.certificates import client_context
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Reconnection:
     """Makes connections for a link, each when the one before has ended.
 
-    Args:
+    Attributes:
         will: Makes the Last Will, with the prefix in its topic, before each connection.
         on_message: Called for each message that arrives.
         stay: Has a connection that is logged in, until it ends; gives the reason.
@@ -32,23 +34,17 @@ class Reconnection:
         last_error: Why there is no connection, or None.
     """
 
-    def __init__(
-        self,
-        settings: LinkSettings,
-        *,
-        will: Callable[[], Message | None],
-        on_message: Callable[[Message], None],
-        stay: Callable[[Connection], Awaitable[str]],
-        left: Callable[[Connection], None],
-    ) -> None:
-        self.settings = settings
+    settings: LinkSettings
+    _: KW_ONLY
+    will: Callable[[], Message | None]
+    on_message: Callable[[Message], None]
+    stay: Callable[[Connection], Awaitable[str]]
+    left: Callable[[Connection], None]
+
+    def __post_init__(self) -> None:
         self.url: str | None = None
         self.last_error: LinkError | None = None
-        self._addresses = parse_addresses(settings.urls)
-        self._will = will
-        self._on_message = on_message
-        self._stay = stay
-        self._left = left
+        self._addresses = parse_addresses(self.settings.urls)
         self._protocols: dict[str, Protocol] = {}
         self._told = ""
         self._began = 0.0
@@ -156,7 +152,7 @@ class Reconnection:
             make_driver(settings.driver),
             protocol=version,
             limit=settings.max_in_flight,
-            on_message=self._on_message,
+            on_message=self.on_message,
         )
         try:
             answer = await connection.open()
@@ -164,17 +160,17 @@ class Reconnection:
                 self._protocols[address.url] = version
                 self.url = address.url
                 self._began = asyncio.get_running_loop().time()
-                reason = await self._stay(connection)
+                reason = await self.stay(connection)
                 self.last_error = Disconnected(f"the connection to {address.url} was lost: {reason}")
                 # Who was asked to leave did not lose it.
                 _log.log(logging.INFO if self.interrupted else logging.WARNING, "%s", self.last_error)
             return answer
         except asyncio.CancelledError:
-            self._left(connection)
+            self.left(connection)
             await connection.close(politely=True)
             raise
         finally:
-            self._left(connection)
+            self.left(connection)
             await connection.close(politely=False)
 
     async def _login(self, settings: LinkSettings, address: Address) -> ConnectRequest:
@@ -192,7 +188,7 @@ class Reconnection:
             username=settings.username,
             password=password.get_secret_value() if password else None,
             keepalive=settings.keepalive,
-            will=self._will(),
+            will=self.will(),
             timeout_s=settings.connect_timeout_s,
         )
 

@@ -10,7 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, Final
@@ -107,43 +107,38 @@ class FoundTurn:
     untrusted: bool
 
 
+@dataclass(eq=False)
 class Histories:
     """The histories of all conversations.
 
-    Args:
+    Attributes:
         tokens: Most tokens of exchanges that are read back; what is more is summarised.
         exchanges: Most exchanges likewise.
         tasks: Owns the summaries that are being made.
         embeddings: Search by meaning; None for words alone.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        tokens: int,
-        exchanges: int,
-        tasks: asyncio.TaskGroup,
-        embeddings: Embeddings | None = None,
-    ) -> None:
-        self._store = store
-        self._tokens = tokens
-        self._exchanges = exchanges
-        self._tasks = tasks
+    store: Store
+    _: KW_ONLY
+    tokens: int
+    exchanges: int
+    tasks: asyncio.TaskGroup
+    embeddings: Embeddings | None = None
+
+    def __post_init__(self) -> None:
         self._running: set[tuple[str, str, str]] = set()
-        self._embeddings = embeddings
         self._rows_of: dict[str, set[int]] = {}
         self._news = asyncio.Event()
         self._news.set()
-        if embeddings is not None:
-            supervise(tasks, partial(self._keep_texts, embeddings), name="conversations by meaning")
+        if self.embeddings is not None:
+            supervise(self.tasks, partial(self._keep_texts, self.embeddings), name="conversations by meaning")
 
     async def read(self, reader: Reader) -> History:
         """Return what a model is shown."""
 
         def work(session: Session) -> History:
             row = session.get(SummaryRow, reader.key)
-            turns = _turns_after(session, reader, row, limit=self._exchanges)
+            turns = _turns_after(session, reader, row, limit=self.exchanges)
             total = session.exec(select(func.count()).select_from(TurnRow).where(*reader.turns())).one()
             summary = _summary(row)
             left_out = total - len(turns) - (summary.exchanges if summary is not None else 0)
@@ -151,13 +146,13 @@ class Histories:
 
         # What was said until now can be found.
         self._news.set()
-        return await self._store.read(work, asker=reader.asker)
+        return await self.store.read(work, asker=reader.asker)
 
     def keep_up(self, reader: Reader, history: History, gateway: Gateway) -> None:
         """Summarise the older part of a history in the background, where it is too long."""
         if self._is_long(history.turns) and reader.key not in self._running:
             self._running.add(reader.key)
-            self._tasks.create_task(self._summarise(reader, gateway), name=f"summary {reader.conversation}")
+            self.tasks.create_task(self._summarise(reader, gateway), name=f"summary {reader.conversation}")
 
     async def search(
         self, user: str, query: str, *, turn: str | None, device: str | None, limit: int
@@ -191,7 +186,7 @@ class Histories:
             best = sorted(fused(ranked, near), key=lambda each: -each[1])
             return [found[row] for row, _ in best if row in found][:limit]
 
-        return await self._store.read(work)
+        return await self.store.read(work)
 
     async def near(self, user: str, query: str) -> Sequence[int]:
         """Return the rows of a user's turns that a query is about by meaning; none where none stands out."""
@@ -199,9 +194,9 @@ class Histories:
         return similar.rows if similar is not None else ()
 
     async def _near(self, user: str, query: str, most: int) -> Similar | None:
-        if self._embeddings is None or not query.strip():
+        if self.embeddings is None or not query.strip():
             return None
-        similar = await self._embeddings.similar(query, among=self._rows_of.get(user, ()))
+        similar = await self.embeddings.similar(query, among=self._rows_of.get(user, ()))
         return similar and similar.standing_out(most)
 
     async def _keep_texts(self, embeddings: Embeddings) -> None:
@@ -210,7 +205,7 @@ class Histories:
             await self._news.wait()
             self._news.clear()
             try:
-                rows = await self._store.read(lambda session: session.connection().execute(_TEXTS).all())
+                rows = await self.store.read(lambda session: session.connection().execute(_TEXTS).all())
             except StorageError as error:
                 _log.warning("new turns are not searched by meaning: %s", error)
             else:
@@ -221,7 +216,7 @@ class Histories:
             await asyncio.sleep(limits.HISTORY_SETTLE_S)
 
     def _is_long(self, turns: Sequence[TurnRecord]) -> bool:
-        return len(turns) >= self._exchanges or sum(map(_tokens, turns)) > self._tokens
+        return len(turns) >= self.exchanges or sum(map(_tokens, turns)) > self.tokens
 
     async def _summarise(self, reader: Reader, gateway: Gateway) -> None:
         """Summarise the oldest exchanges that are in no summary yet, until there are few enough."""
@@ -231,7 +226,7 @@ class Histories:
             return _summary(row), _turns_after(session, reader, row, limit=limits.SUMMARY_BACKLOG)
 
         try:
-            before, turns = await self._store.read(read, asker=reader.asker)
+            before, turns = await self.store.read(read, asker=reader.asker)
             for _ in range(limits.SUMMARY_STEPS):
                 if not self._is_long(turns):
                     return
@@ -248,10 +243,10 @@ class Histories:
     def _oldest(self, turns: Sequence[TurnRecord]) -> list[TurnRecord]:
         """Return those that are summarised next."""
         # The newest stay as they are, half as many as there may be.
-        kept, room = 0, self._tokens // 2
-        while kept < self._exchanges // 2 and (room := room - _tokens(turns[-1 - kept])) >= 0:
+        kept, room = 0, self.tokens // 2
+        while kept < self.exchanges // 2 and (room := room - _tokens(turns[-1 - kept])) >= 0:
             kept += 1
-        old, room = list[TurnRecord](), self._tokens
+        old, room = list[TurnRecord](), self.tokens
         for turn in turns[: len(turns) - kept]:
             room -= min(_tokens(turn), limits.MAX_SUMMARISED_TEXT)
             if old and room < 0:
@@ -287,7 +282,7 @@ class Histories:
             session.merge(summary)
             return True
 
-        return _summary(summary) if await self._store.write(store, asker=reader.asker) else None
+        return _summary(summary) if await self.store.write(store, asker=reader.asker) else None
 
 
 _CURRENT: Final = "turn.conversation IS NOT NULL AND turn.state != 'running' AND turn.replaced_by IS NULL"

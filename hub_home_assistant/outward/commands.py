@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from pydantic_core import from_json
@@ -42,31 +43,27 @@ _WORDS: Final[Mapping[str, Mapping[str, str]]] = {
 """By component, the call that a payload means."""
 
 
+@dataclass(eq=False)
 class Commands:
     """Carries out what arrives on command topics.
 
-    Args:
+    Attributes:
         clock: Seconds, for how long commands wait and how many come.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        manager: DeviceManager,
-        publishing: Publishing,
-        *,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        self._registry = registry
-        self._manager = manager
-        self._publishing = publishing
-        self._tasks = publishing.tasks
+    registry: Registry
+    manager: DeviceManager
+    publishing: Publishing
+    _: KW_ONLY
+    clock: Clock = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._tasks = self.publishing.tasks
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots = Slots(each=limits.MOST_COMMANDS_WAITING)
         # A slider that is moved sends some values a second, an automation that went wild hundreds.
-        self._rates = TokenBuckets(burst=20, per_second=2, clock=clock)
-        self._rate = TokenBucket(burst=100, per_second=20, clock=clock)
-        self._clock = clock
+        self._rates = TokenBuckets(burst=20, per_second=2, clock=self.clock)
+        self._rate = TokenBucket(burst=100, per_second=20, clock=self.clock)
         self._complaints = complaint_limit()
 
     def arrived(self, message: Message) -> None:
@@ -76,7 +73,7 @@ class Commands:
             self._tasks.create_task(self._empty(message.topic), name="home assistant: empty")
         if message.retain or not message.payload:
             return
-        command = self._publishing.commands.get(message.topic)
+        command = self.publishing.commands.get(message.topic)
         try:
             if command is None:
                 raise Forbidden("nothing that is exposed listens there")
@@ -100,17 +97,17 @@ class Commands:
     async def _carry_out(
         self, topic: str, command: Command, method: str, given: dict[str, Json], text: str, key: str
     ) -> None:
-        arrived = self._clock()
+        arrived = self.clock()
         try:
             async with self._locks[key]:
                 await self._call(command, method, given, arrived=arrived)
-            self._publishing.assume(topic, command, text)
-            self._publishing.end_problem(command)
+            self.publishing.assume(topic, command, text)
+            self.publishing.end_problem(command)
         except StrawberryError as error:
             self._refuse(topic, error)
         except Exception:  # noqa: BLE001  one command must not end the hub
             _log.exception("the command on %.200s failed", topic)
-            self._publishing.show_problem(topic, StrawberryError("the hub failed; its log says more"))
+            self.publishing.show_problem(topic, StrawberryError("the hub failed; its log says more"))
         finally:
             self._slots.give_back(key)
 
@@ -122,37 +119,37 @@ class Commands:
             Forbidden: If it is not exposed any more.
             StrawberryError: If there is no result.
         """
-        if self._clock() - arrived > limits.STALE_COMMAND_S:
+        if self.clock() - arrived > limits.STALE_COMMAND_S:
             raise TooManyRequests("it waited too long for those before it")
-        exposure = self._publishing.exposures.find(command.path)
+        exposure = self.publishing.exposures.find(command.path)
         device = command.path.partition(".")[0]
-        entry = self._registry.directory.get(device)
+        entry = self.registry.directory.get(device)
         if exposure is None or entry is None:
             raise Forbidden("it is not exposed any more")
         opening = {
             command.entity.calls[each].name for each in command.entity.opening & command.entity.calls.keys()
         }
-        if method in opening and not self._publishing.exposures.names(command.path):
+        if method in opening and not self.publishing.exposures.names(command.path):
             raise Forbidden(
                 "{path} is exposed only with its device, so it cannot be opened from Home Assistant",
                 path=command.path,
                 hint="Expose it by its own name.",
             )
-        user = await self._registry.accounts.get(exposure.user)
-        directory = self._registry.directory.seen_by(user.id)
+        user = await self.registry.accounts.get(exposure.user)
+        directory = self.registry.directory.seen_by(user.id)
         target = on_device(directory.find_on(entry, command.entity.skill, method))
         actor = Actor(user=user.id, agent=HOME_ASSISTANT, read_only=user.read_only)
         arguments = check_arguments(target.method, [], given)
-        await self._manager.call(actor, SkillCall(target, arguments), origin=Origin(token=HOME_ASSISTANT))
+        await self.manager.call(actor, SkillCall(target, arguments), origin=Origin(token=HOME_ASSISTANT))
 
     def _refuse(self, topic: str, error: StrawberryError) -> None:
-        self._publishing.show_problem(topic, error)
+        self.publishing.show_problem(topic, error)
         log = _log.warning if self._complaints.take(topic) else _log.debug
         log("Home Assistant asked for %.200s: %s", topic, error)
 
     async def _empty(self, topic: str) -> None:
         with suppress(Disconnected, ValueError):
-            await self._publishing.home.link.publish(topic, b"", retain=True)
+            await self.publishing.home.link.publish(topic, b"", retain=True)
 
 
 def read_command(command: Command, text: str) -> tuple[str, dict[str, Json]]:

@@ -8,7 +8,7 @@ import hmac
 import math
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -66,33 +66,27 @@ class Approved:
     fingerprint: str
 
 
+@dataclass(eq=False)
 class Joining:
     """The devices that ask to join by code.
 
-    Args:
+    Attributes:
         hub_key: Fingerprint of the hub's key; with ``ca`` part of what both screens show.
     """
 
-    def __init__(
-        self,
-        devices: Devices,
-        enrolment: Enrolment,
-        authority: TokenAuthority,
-        *,
-        hub_key: str,
-        ca: str | None,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        self._devices = devices
-        self._enrolment = enrolment
-        self._authority = authority
-        self._hub_key = hub_key
-        self._ca = ca
-        self._clock = clock
+    devices: Devices
+    enrolment: Enrolment
+    authority: TokenAuthority
+    _: KW_ONLY
+    hub_key: str
+    ca: str | None
+    clock: Clock = time.monotonic
+
+    def __post_init__(self) -> None:
         self._requests: list[_Request] = []
-        self._asks = SourceLimit(per_minute=limits.JOINS_ASKED, clock=clock)
-        self._wrong_secrets = SourceLimit(per_minute=limits.JOIN_GUESSES, clock=clock)
-        self._wrong_codes = SourceLimit(per_minute=limits.JOIN_GUESSES, clock=clock)
+        self._asks = SourceLimit(per_minute=limits.JOINS_ASKED, clock=self.clock)
+        self._wrong_secrets = SourceLimit(per_minute=limits.JOIN_GUESSES, clock=self.clock)
+        self._wrong_codes = SourceLimit(per_minute=limits.JOIN_GUESSES, clock=self.clock)
 
     async def ask(self, request: JoinRequest, *, source: str) -> JoinAsked:
         """Enter the request of a device to join.
@@ -126,7 +120,7 @@ class Joining:
                 name=name,
                 key=key,
                 source=source,
-                ends=self._clock() + limits.JOIN_CODE_S,
+                ends=self.clock() + limits.JOIN_CODE_S,
                 expires_at=now() + timedelta(seconds=limits.JOIN_CODE_S),
             )
         )
@@ -157,7 +151,7 @@ class Joining:
                 )
             self._wrong_secrets.count(source)
             raise NotFound("no device is waiting with this secret", hint="Ask to join again.")
-        present = self._clock()
+        present = self.clock()
         if present - found.asked < limits.JOIN_POLL_S * limits.POLL_SOONER_SHARE:
             interval_s = limits.JOIN_POLL_S
             raise TooManyRequests(
@@ -167,9 +161,9 @@ class Joining:
             )
         found.asked = present
         if found.joined is not None:
-            if self._authority.is_revoked(found.joined.jti):
+            if self.authority.is_revoked(found.joined.jti):
                 found.state, found.joined = "refused", None
-            elif self._authority.was_used(found.joined.jti):
+            elif self.authority.was_used(found.joined.jti):
                 found.joined = None
         return JoinStatus("waiting" if found.state == "deciding" else found.state, found.joined)
 
@@ -217,7 +211,7 @@ class Joining:
             raise
         request.state, request.joined = "approved", joined
         # From here on it needs no code, but may need time to come and ask.
-        request.ends = self._clock() + limits.JOIN_CODE_S
+        request.ends = self.clock() + limits.JOIN_CODE_S
         return Approved(joined.device, self._fingerprint(request))
 
     def refuse(self, code: str, *, by: str) -> None:
@@ -233,13 +227,13 @@ class Joining:
         known = await self._bound_to(request.key)
         if known is not None:
             if name and name.strip() != known.display_name:
-                known = await self._devices.change(known.id, DeviceChange(name=name))
-            return await self._enrolment.let_in(known, request.key)
-        device = await self._devices.add(name or request.name, owner=owner)
+                known = await self.devices.change(known.id, DeviceChange(name=name))
+            return await self.enrolment.let_in(known, request.key)
+        device = await self.devices.add(name or request.name, owner=owner)
         try:
-            return await self._enrolment.let_in(device, request.key)
+            return await self.enrolment.let_in(device, request.key)
         except BaseException:
-            await self._devices.discard(device.id)
+            await self.devices.discard(device.id)
             raise
 
     async def _bound_to(self, key: PublicKey) -> Device | None:
@@ -250,10 +244,10 @@ class Joining:
         Raises:
             Conflict: If it came.
         """
-        device = await self._devices.with_key(key)
+        device = await self.devices.with_key(key)
         if device is None:
             return None
-        if device.revoked or device.last_seen or not self._authority.awaits_first_use(device.id):
+        if device.revoked or device.last_seen or not self.authority.awaits_first_use(device.id):
             raise key_taken()
         return device
 
@@ -284,7 +278,7 @@ class Joining:
         return max(open_ or self._requests, key=lambda each: counts.get(each.source, 0))
 
     def _forget_expired(self) -> None:
-        present = self._clock()
+        present = self.clock()
         self._requests = [each for each in self._requests if each.ends > present or each.state == "deciding"]
 
     def _new_code(self) -> str:
@@ -294,7 +288,7 @@ class Joining:
                 return code
 
     def _fingerprint(self, request: _Request) -> str:
-        return join_fingerprint(hub_key=self._hub_key, device_key=request.key.kid, ca=self._ca)
+        return join_fingerprint(hub_key=self.hub_key, device_key=request.key.kid, ca=self.ca)
 
 
 def _digest(secret: str) -> bytes:

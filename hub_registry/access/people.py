@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -68,25 +68,21 @@ class PasswordCode:
     expires_at: datetime
 
 
+@dataclass(eq=False)
 class People:
     """Logs people in and out, and removes them.
 
-    Args:
+    Attributes:
         on_handed: Called with each device that has another owner.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        accounts: Accounts,
-        authority: TokenAuthority,
-        *,
-        on_handed: Callable[[Device], object],
-    ) -> None:
-        self._store = store
-        self._accounts = accounts
-        self._authority = authority
-        self._on_handed = on_handed
+    store: Store
+    accounts: Accounts
+    authority: TokenAuthority
+    _: KW_ONLY
+    on_handed: Callable[[Device], object]
+
+    def __post_init__(self) -> None:
         self._passwords = Passwords()
         most = limits.LOGIN_FAILURES
         self._sources = TokenBuckets(burst=most, per_second=most / 60)
@@ -104,7 +100,7 @@ class People:
         with_password = select(UserRow.id).where(
             UserRow.role == "admin", col(UserRow.password).is_not(None), col(UserRow.removed_at).is_(None)
         )
-        return await self._store.read(lambda session: session.exec(with_password).first() is None)
+        return await self.store.read(lambda session: session.exec(with_password).first() is None)
 
     async def make_code(self, user: str) -> PasswordCode:
         """Make the code with which a person chooses a password; an earlier one ends with that.
@@ -120,7 +116,7 @@ class People:
             session.merge(PasswordCodeRow(user=row.id, digest=digest_of(code), expires_at=expires_at))
             return user_of(row)
 
-        return PasswordCode(await self._store.write(work), code, expires_at)
+        return PasswordCode(await self.store.write(work), code, expires_at)
 
     async def set_up(
         self,
@@ -146,7 +142,7 @@ class People:
         """
         digest = digest_of(code)
         try:
-            await self._store.read(lambda session: _of_code(session, digest))
+            await self.store.read(lambda session: _of_code(session, digest))
             hashed = await self._passwords.hash(password)
 
             def work(session: Session) -> User:
@@ -158,8 +154,8 @@ class People:
                 session.delete(found)
                 return user_of(row)
 
-            user = await self._store.write(work)
-            self._accounts.forget()
+            user = await self.store.write(work)
+            self.accounts.forget()
         except Unauthorized:
             # 79 bits cannot be guessed. A right code is never refused for the wrong ones of its neighbours.
             if not self._sources.take(source):
@@ -178,10 +174,10 @@ class People:
             Unauthorized: If there is none; the answer comes as late for an unknown name as for a known one.
             TooManyRequests: If there were too many wrong ones, from this source or for this name.
         """
-        row = await self._store.read(lambda session: find_row(session, name))
+        row = await self.store.read(lambda session: find_row(session, name))
         await self._check(row, password, source=source, name=row.id if row else name.strip().casefold())
         assert row is not None
-        return await self._accounts.get(row.id)
+        return await self.accounts.get(row.id)
 
     async def change_password(self, user: str, old: SecretStr, new: SecretStr, *, source: str = "") -> None:
         """Change the password of a person and end all their sessions.
@@ -190,14 +186,14 @@ class People:
             Unauthorized: If the old one is wrong.
             TooManyRequests: If it was too often.
         """
-        row = await self._store.read(lambda session: require_user(session, user))
+        row = await self.store.read(lambda session: require_user(session, user))
         await self._check(row, old, source=source, name=user)
         hashed = await self._passwords.hash(new)
 
         def work(session: Session) -> None:
             require_user(session, user).password = hashed
 
-        await self._store.write(work)
+        await self.store.write(work)
         await self.end_sessions(user)
 
     async def confirm(self, claims: Claims, password: SecretStr, *, source: str = "") -> None:
@@ -207,14 +203,14 @@ class People:
             Forbidden: If it is wrong; the session goes on.
             TooManyRequests: If it was too often.
         """
-        row = await self._store.read(lambda session: require_user(session, claims.own))
+        row = await self.store.read(lambda session: require_user(session, claims.own))
         try:
             await self._check(row, password, source=source, name=claims.own)
         except Unauthorized:
             raise Forbidden(
                 "the password is wrong", hint="Type the password of your account again."
             ) from None
-        self._authority.confirm(claims.jti)
+        self.authority.confirm(claims.jti)
 
     async def _check(self, row: UserRow | None, password: SecretStr, *, source: str, name: str) -> None:
         limits = (self._sources.of(source), self._names.of(name))
@@ -223,7 +219,7 @@ class People:
             raise _too_many("passwords")
         matches = await self._passwords.matches(password, row.password if row else None)
         # Whoever knew the old one must not have waited here while it was changed; after all that is written.
-        if not (matches and row and row.password == await self._store.write(partial(_password_of, row.id))):
+        if not (matches and row and row.password == await self.store.write(partial(_password_of, row.id))):
             # What was typed as a name may be a password.
             _log.warning("a wrong password for %s from %s", row.id if row else "an unknown name", source)
             raise Unauthorized("the name or the password is wrong")
@@ -240,7 +236,7 @@ class People:
         Args:
             name: Of the browser, by which a person recognises it.
         """
-        token = await self._authority.issue(
+        token = await self.authority.issue(
             TokenRequest(
                 kind="user",
                 subject=user.id,
@@ -251,9 +247,9 @@ class People:
                 is_session=True,
             )
         )
-        self._authority.confirm(self._authority.check(token).jti)
-        sessions = [row for row in await self._authority.good_of(user.id) if row.is_session]
-        await self._authority.revoke(row.jti for row in sessions[limits.MOST_SESSIONS :])
+        self.authority.confirm(self.authority.check(token).jti)
+        sessions = [row for row in await self.authority.good_of(user.id) if row.is_session]
+        await self.authority.revoke(row.jti for row in sessions[limits.MOST_SESSIONS :])
         return token
 
     async def end_session(self, claims: Claims) -> None:
@@ -262,26 +258,26 @@ class People:
         Raises:
             Conflict: If it is the token of a program.
         """
-        if not (await self._authority.get(claims.jti)).is_session:
+        if not (await self.authority.get(claims.jti)).is_session:
             raise Conflict(
                 "this token is of a program, not of a session",
                 hint="'strawberry tokens revoke' ends such a token.",
             )
-        await self._authority.revoke([claims.jti])
+        await self.authority.revoke([claims.jti])
 
     async def end_sessions(self, user: str) -> None:
         """Log a person out everywhere; tokens of programs stay."""
-        await self._authority.revoke_owned(user, lambda row: row.is_session)
+        await self.authority.revoke_owned(user, lambda row: row.is_session)
 
     async def change(self, user: str, change: UserChange) -> User:
         """Change what is stored about a person; see ``Accounts.change``.
 
         With another role their sessions end, and all tokens that an admin has as an admin.
         """
-        before = await self._accounts.get(user)
-        changed = await self._accounts.change(user, change)
+        before = await self.accounts.get(user)
+        changed = await self.accounts.change(user, change)
         if changed.role != before.role:
-            await self._authority.revoke_owned(user, _is_of_role)
+            await self.authority.revoke_owned(user, _is_of_role)
         return changed
 
     async def remove(self, user: str, *, heir: str) -> None:
@@ -310,15 +306,15 @@ class People:
                 device.owner, device.may_confirm, device.trusted = heir, False, False
             return [device_of(device) for device in devices]
 
-        devices = await self._store.write(work)
-        self._accounts.forget()
+        devices = await self.store.write(work)
+        self.accounts.forget()
         for device in devices:
-            self._on_handed(device)
+            self.on_handed(device)
         try:
             # Those of devices are revoked with them; a token may be of the time when another had a device.
-            await self._authority.revoke_owned(user, lambda row: row.kind != "device")
+            await self.authority.revoke_owned(user, lambda row: row.kind != "device")
             for device in devices:
-                await self._authority.follow_device(device.id)
+                await self.authority.follow_device(device.id)
         finally:
             async with AsyncExitStack() as listening:  # which calls each, also where another fails
                 for listener in self._listeners:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -65,30 +65,25 @@ class _Sender:
 _Handle = Callable[[Entry, _Sender, Message, dict[str, str]], None]
 
 
+@dataclass(eq=False)
 class Ingest:
     """Takes in statuses, heartbeats and registrations, one message at a time.
 
     Registrations are read by `run`, apart from the messages: the devices take turns, so that one with very
     large ones does not keep the others waiting.
 
-    Args:
+    Attributes:
         on_skill: Called when the skills of a device have changed since its last message.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        journal: Journal,
-        *,
-        hub_id: str,
-        on_manifest: OnManifest,
-        on_skill: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._directory = directory
-        self._journal = journal
-        self._hub_id = hub_id
-        self._on_manifest = on_manifest
-        self._on_skill = on_skill
+    directory: Directory
+    journal: Journal
+    _: KW_ONLY
+    hub_id: str
+    on_manifest: OnManifest
+    on_skill: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
         self._senders: dict[str, _Sender] = {}
         self._unread: dict[str, None] = {}
         self._arrived = asyncio.Event()
@@ -135,12 +130,12 @@ class Ingest:
 
     def require_confirmation(self) -> None:
         """Require every device to confirm that it is online: the hub has just connected."""
-        for entry in self._directory.entries():
+        for entry in self.directory.entries():
             entry.presence.require_confirmation(at=time.monotonic())
 
     def expire(self) -> None:
         """Count devices as offline that were only retained as online and did not confirm it."""
-        for entry in self._directory.entries():
+        for entry in self.directory.entries():
             if entry.presence.expire(at=time.monotonic()):
                 self._announce(entry)
 
@@ -148,7 +143,7 @@ class Ingest:
         """Count a device as offline that the broker has disconnected: Mosquitto then publishes no will."""
         key = entry.device.public_key
         if entry.presence.end() and key is not None:
-            self._journal.high_water(entry.id, key.kid, entry.presence.high)
+            self.journal.high_water(entry.id, key.kid, entry.presence.high)
             self._announce(entry)
 
     def revoke(self, entry: Entry) -> None:
@@ -176,14 +171,14 @@ class Ingest:
         self, message: Message, row: topics.Topic[Any], most_bytes: int, handle: _Handle
     ) -> None:
         values = row.match(message.topic)
-        entry = self._directory.get(values["device"]) if values else None
+        entry = self.directory.get(values["device"]) if values else None
         if values is None:
             raise InvalidMessage("the bus has no such topic")
         if entry is None and message.retain:
             # Another hub's on a shared broker: nothing to warn of.
             _log.debug("%.200r is retained of a device that is not there", message.topic)
             return
-        if entry is None or (key := self._directory.public_key(entry.id)) is None:
+        if entry is None or (key := self.directory.public_key(entry.id)) is None:
             raise InvalidMessage("it is from a device that has not joined or was revoked")
         sender = self._sender(entry, key)
         if len(message.payload) > most_bytes:
@@ -213,11 +208,11 @@ class Ingest:
 
     def _alive(self, entry: Entry) -> None:
         entry.last_heartbeat = now()
-        self._journal.alive(entry.id, entry.last_heartbeat)
+        self.journal.alive(entry.id, entry.last_heartbeat)
 
     def _status(self, entry: Entry, sender: _Sender, message: Message, _: dict[str, str]) -> None:
         _spend(sender.statuses, "statuses")
-        document = unseal(self._hub_id, message.topic, message.payload, sender.key)
+        document = unseal(self.hub_id, message.topic, message.payload, sender.key)
         status = topics.STATUS.parse(document)
         if len(status.skills) > limits.SKILLS:
             raise InvalidMessage(
@@ -230,12 +225,12 @@ class Ingest:
         if ignored:
             _log.debug("ignored a status of %s: %s", entry.id, ignored)
         else:
-            self._journal.high_water(entry.id, sender.key.kid, presence.high)
+            self.journal.high_water(entry.id, sender.key.kid, presence.high)
             if status.state == "online":
                 entry.version = status.version[: limits.MAX_VERSION]
                 self._manifest(entry, sender, dict(status.skills))
                 if not message.retain:
-                    self._on_manifest(entry.id, status.skills)
+                    self.on_manifest(entry.id, status.skills)
             if not message.retain:
                 self._alive(entry)
         if (presence.state, presence.high.epoch, presence.high.connection) != (
@@ -249,8 +244,8 @@ class Ingest:
         entry.listed = listed
         for name, skill in list(entry.skills.items()):
             if listed.get(name) != skill.digest:
-                self._directory.drop_skill(entry.id, name)
-                self._journal.skill_gone(entry.id, name)
+                self.directory.drop_skill(entry.id, name)
+                self.journal.skill_gone(entry.id, name)
         for name, digest in listed.items():
             arrived = sender.waiting.get(digest)
             if arrived is not None and arrived.skill == name and name not in entry.skills:
@@ -266,7 +261,7 @@ class Ingest:
         known = entry.skills.get(name)
         if known is not None and known.digest == digest:
             return
-        document = unseal(self._hub_id, message.topic, message.payload, sender.key)
+        document = unseal(self.hub_id, message.topic, message.payload, sender.key)
         payload = _Payload(name, digest, message.payload, document)
         if entry.listed is not None and entry.listed.get(name) == digest:
             self._queue(entry, sender, payload)
@@ -296,7 +291,7 @@ class Ingest:
             else:
                 # A thread would take longer to begin than this takes to read.
                 skill = read()
-            entry = self._directory.get(device)
+            entry = self.directory.get(device)
             if entry is None or self._senders.get(device) is not sender:
                 return  # it was removed or has another key
             if entry.listed is not None and entry.listed.get(payload.skill) == payload.digest:
@@ -320,16 +315,16 @@ class Ingest:
                 skill=skill.name,
                 most=limits.REGISTERED_BYTES,
             )
-        self._directory.put_skill(entry.id, skill)
-        self._journal.skill(entry.id, sender.key.kid, skill)
-        self._on_skill()
+        self.directory.put_skill(entry.id, skill)
+        self.journal.skill(entry.id, sender.key.kid, skill)
+        self.on_skill()
 
     def _announce(self, entry: Entry) -> None:
         high = entry.presence.high
         change = PresenceChange(entry.id, entry.presence.state, high.epoch, high.connection)
         if self._changes.take(entry.id):
             _log.info("%s is %s", entry.id, change.state)
-        self._directory.changed(entry.id)
+        self.directory.changed(entry.id)
         for listener in tuple(self._listeners):
             listener(change)
 
@@ -344,12 +339,12 @@ class Ingest:
         Args:
             bug: What failed in the hub, for its traceback.
         """
-        entry = self._directory.get(device)
+        entry = self.directory.get(device)
         # All strangers share one place, or they could fill the memory with names.
         if not self._complaints.take(device if entry else ""):
             return
         _log.warning("refused a message on %.200r: %.500s", topic, reason, exc_info=bug)
-        self._directory.note_problem(device, reason)
+        self.directory.note_problem(device, reason)
 
 
 def _spend(bucket: TokenBucket, what: str, amount: int = 1) -> None:

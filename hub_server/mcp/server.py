@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
@@ -62,24 +63,18 @@ _RESOURCES: Final[dict[str, tuple[Operation[Any, Any], str]]] = {
 _Context = ServerRequestContext[Any, Any]
 
 
+@dataclass(eq=False)
 class McpServer:
     """The server, and what its handlers work with."""
 
-    def __init__(
-        self,
-        calls: DirectCalls,
-        agents: Agents,
-        prompter: Prompter,
-        runs: ToolRuns,
-        operations: Operations[Bearer],
-        gate: Gate,
-    ) -> None:
-        self._calls = calls
-        self._agents = agents
-        self._prompter = prompter
-        self._runs = runs
-        self._operations = operations
-        self._gate = gate
+    calls: DirectCalls
+    agents: Agents
+    prompter: Prompter
+    runs: ToolRuns
+    operations: Operations[Bearer]
+    gate: Gate
+
+    def __post_init__(self) -> None:
         server: Server[Any] = Server(
             "strawberry",
             title="Strawberry",
@@ -133,7 +128,7 @@ class McpServer:
 
     def _annotations(self, bearer: Bearer) -> types.ToolAnnotations:
         """Return for ``python_exec`` the worst that a skill which this person may call does."""
-        directory = self._calls.registry.directory.seen_by(bearer.user.id)
+        directory = self.calls.registry.directory.seen_by(bearer.user.id)
         flags = [
             method.flags
             for skills in (*(entry.skills for entry in directory.entries()), directory.hub.skills)
@@ -163,9 +158,9 @@ class McpServer:
     def _run(self, context: _Context, params: types.CallToolRequestParams, bearer: Bearer) -> ToolRun:
         """Begin a call, or go on with the one that its client brings an answer for."""
         if params.request_state is not None:
-            run = self._runs.resume(params.request_state, bearer.claims.jti)
+            run = self.runs.resume(params.request_state, bearer.claims.jti)
             given = (params.input_responses or {}).get(run.question)
-            self._runs.answer(run, run.question, approve=_is_yes(given))
+            self.runs.answer(run, run.question, approve=_is_yes(given))
             return run
         if params.name == "python_exec" and "call" not in bearer.claims.scopes:
             raise Forbidden(
@@ -178,13 +173,13 @@ class McpServer:
         arguments = params.arguments or {}
         call = ToolCall(str(context.request_id), params.name, json.dumps(arguments), arguments)
         work = partial(self._work, bearer, call, place=f"{bearer.claims.jti} mcp {session}", asks=asks)
-        return self._runs.start(bearer.user.id, bearer.claims.jti, work)
+        return self.runs.start(bearer.user.id, bearer.claims.jti, work)
 
     async def _work(
         self, bearer: Bearer, call: ToolCall, context: TurnContext, *, place: str, asks: bool
     ) -> ToolOutcome:
-        with self._gate.recording(call.name, bearer):
-            return await self._calls.run_tool(bearer, call, context, place=place, asks=asks)
+        with self.gate.recording(call.name, bearer):
+            return await self.calls.run_tool(bearer, call, context, place=place, asks=asks)
 
     async def _followed(
         self, context: _Context, run: ToolRun
@@ -204,7 +199,7 @@ class McpServer:
                     case ConfirmationWanted() as wanted if (
                         context.protocol_version in MODERN_PROTOCOL_VERSIONS
                     ):
-                        state, waits = self._runs.park(run, wanted.id), True
+                        state, waits = self.runs.park(run, wanted.id), True
                         return types.InputRequiredResult(
                             input_requests={wanted.id: types.ElicitRequest(params=_form(wanted))},
                             request_state=state,
@@ -217,7 +212,7 @@ class McpServer:
                                 answer = await context.session.elicit_form(
                                     form.message, form.requested_schema, context.request_id
                                 )
-                        self._runs.answer(run, wanted.id, approve=_is_yes(answer))
+                        self.runs.answer(run, wanted.id, approve=_is_yes(answer))
         finally:
             if not waits:
                 run.cancel()
@@ -245,11 +240,11 @@ class McpServer:
     ) -> types.ReadResourceResult:
         """Read what an operation answers, with the rights of the token of this request."""
         operation, given = _meant(params.uri)
-        admit = partial(self._gate.check, _bearer(context))
+        admit = partial(self.gate.check, _bearer(context))
         try:
             if operation.body is not None:
                 given = operation.arguments(validated(operation.body, given))
-            made = await self._operations.call(operation, admit, **given)
+            made = await self.operations.call(operation, admit, **given)
         except StrawberryError as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
         content = await _read(made)
@@ -272,7 +267,7 @@ class McpServer:
                 description=agent.profile.description if agent.profile else "The assistant of the home",
                 arguments=arguments,
             )
-            for agent in (ASSISTANT, *self._agents.all())
+            for agent in (ASSISTANT, *self.agents.all())
         ]
         return types.ListPromptsResult(prompts=prompts, ttl_ms=0, cache_scope="private")
 
@@ -281,10 +276,10 @@ class McpServer:
     ) -> types.GetPromptResult:
         bearer = _bearer(context)
         try:
-            agent = self._agents.find(params.name)
+            agent = self.agents.find(params.name)
         except StrawberryError as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
-        text = joined(self._prompter.system(agent, bearer.user))
+        text = joined(self.prompter.system(agent, bearer.user))
         texts = [text, (params.arguments or {}).get("message", "")]
         return types.GetPromptResult(
             messages=[

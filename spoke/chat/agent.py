@@ -7,6 +7,7 @@ is back.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -52,43 +53,33 @@ _OWNER: Final = "here"
 """The one user of this device's own address: its owner."""
 
 
+@dataclass(eq=False)
 class Agent:
     """The agent of one spoke; see `chat.service.ChatService`. Its callers are all the owner.
 
-    Args:
+    Attributes:
         chat: How people at this device are answered.
         owner: Id of the user to whom this device belongs; what it does is done on their behalf.
         epoch: Of this start of the spoke.
         tasks: Owns the turns, and what they open.
     """
 
-    def __init__(
-        self,
-        settings: SpokeSettings,
-        *,
-        chat: ChatSettings,
-        skills: OwnSkills,
-        host: SkillHost,
-        owner: str,
-        epoch: int,
-        hub: HubTurns,
-        record: SpokeRecord,
-        sync: Sync,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._settings = settings
-        self._chat = chat
-        self.skills = skills
-        self._host = host
-        self._owner = owner
-        self._epoch = epoch
-        self._hub = hub
-        self._record = record
-        self._sync = sync
-        self._tasks = tasks
+    settings: SpokeSettings
+    _: KW_ONLY
+    chat: ChatSettings
+    skills: OwnSkills
+    host: SkillHost
+    owner: str
+    epoch: int
+    hub: HubTurns
+    record: SpokeRecord
+    sync: Sync
+    tasks: asyncio.TaskGroup
+
+    def __post_init__(self) -> None:
         self._questions = Questions()
         self._words = WordQuestions()
-        self._turns = Turns(record, tasks=tasks, slots=Slots(each=chat.open_turns))
+        self._turns = Turns(self.record, tasks=self.tasks, slots=Slots(each=self.chat.open_turns))
         self._local: LocalAgent | None = None
         # Conversations whose last notice was that this device works offline.
         self._offline: set[str] = set()
@@ -112,7 +103,7 @@ class Agent:
         # Every other agent is the hub's, and so are its rights and files.
         if request.agent in AGENTS:
             self.skills.refresh()
-            language = self._settings.household.language
+            language = self.settings.household.language
             asked = self._words.take(request, user=_OWNER, token="")
             said = request.message if asked is None else asked.offer
             if asked is None or not asked.is_refused:
@@ -129,7 +120,7 @@ class Agent:
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
         """Ask other models of this device from the next turn on."""
-        self._settings = self._settings.model_copy(update={"models": models, "gateway": kind})
+        self.settings = self.settings.model_copy(update={"models": models, "gateway": kind})
         if self._local is not None:
             self._local.reload(models, kind=kind)
 
@@ -141,15 +132,15 @@ class Agent:
 
     async def confirm(self, turn: str, question: str, caller: None, *, approve: bool) -> None:
         """See `chat.service.ChatService`; the question may be this device's or the hub's."""
-        if self._hub.has(turn):
-            await self._hub.confirm(turn, question, approve=approve)
+        if self.hub.has(turn):
+            await self.hub.confirm(turn, question, approve=approve)
         else:
             self._questions.answer(_OWNER, turn, question, approve=approve)
 
     async def agent_names(self, caller: None) -> Sequence[str]:
         """See `chat.service.ChatService`; without the hub, those of the assistant."""
         try:
-            return await self._at_hub(self._sync.agent_names)
+            return await self._at_hub(self.sync.agent_names)
         except StrawberryError:
             return AGENTS
 
@@ -159,7 +150,7 @@ class Agent:
         Raises:
             StrawberryError: If the hub cannot be asked.
         """
-        return await self._at_hub(partial(self._sync.vocabulary, language))
+        return await self._at_hub(partial(self.sync.vocabulary, language))
 
     async def own_vocabulary(self, language: str) -> Vocabulary:
         """Return what can be said of this device alone."""
@@ -171,9 +162,9 @@ class Agent:
     ) -> Sequence[ConversationSummary]:
         """See `chat.service.ChatService`; without the hub, those of the cache by their first question."""
         try:
-            return await self._at_hub(partial(self._sync.conversations, limit=limit, words=words))
+            return await self._at_hub(partial(self.sync.conversations, limit=limit, words=words))
         except StrawberryError:
-            known = await self._record.conversations(limit=limit)
+            known = await self.record.conversations(limit=limit)
             return [each for each in known if words.casefold() in each.asked.casefold()]
 
     async def turns(
@@ -181,14 +172,14 @@ class Agent:
     ) -> Sequence[TurnRecord]:
         """See `chat.service.ChatService`; without the hub, those of the cache."""
         try:
-            return await self._at_hub(partial(self._sync.turns, conversation, limit=limit, before=before))
+            return await self._at_hub(partial(self.sync.turns, conversation, limit=limit, before=before))
         except StrawberryError:
-            return await self._record.turns(conversation, limit=limit, before=before)
+            return await self.record.turns(conversation, limit=limit, before=before)
 
     async def title(self, conversation: str, caller: None) -> str | None:
         """See `chat.service.ChatService`; without the hub, no title is known."""
         try:
-            return await self._at_hub(partial(self._sync.title, conversation))
+            return await self._at_hub(partial(self.sync.title, conversation))
         except StrawberryError:
             return None
 
@@ -198,8 +189,8 @@ class Agent:
         Raises:
             HubUnreachable: If the hub cannot be asked: the record is there.
         """
-        await self._sync.push()
-        await self._sync.rename(conversation, title)
+        await self.sync.push()
+        await self.sync.rename(conversation, title)
 
     async def delete(self, conversation: str, caller: None) -> None:
         """See `chat.service.ChatService`.
@@ -208,14 +199,14 @@ class Agent:
             HubUnreachable: If the hub cannot be asked: the record is there.
         """
         self._turns.cancel_where(lambda turn: turn.conversation == conversation)
-        await self._sync.push()
-        is_cached = bool(await self._record.turns(conversation, limit=1))
+        await self.sync.push()
+        is_cached = bool(await self.record.turns(conversation, limit=1))
         try:
-            await self._sync.delete(conversation)
+            await self.sync.delete(conversation)
         except NotFound:
             if not is_cached:
                 raise unknown_conversation(conversation) from None
-        await self._record.forget(conversation)
+        await self.record.forget(conversation)
         if self._local is not None:
             self._local.forget(conversation)
 
@@ -226,10 +217,10 @@ class Agent:
             StrawberryError: If the hub cannot be asked in the time that a message would wait for it.
         """
         try:
-            async with asyncio.timeout(self._chat.hub_s):
+            async with asyncio.timeout(self.chat.hub_s):
                 now = asyncio.get_running_loop().time()
                 # A hub that hangs costs this time once: after that it is known to be silent.
-                await self._sync.open(until=now + self._chat.hub_s / 2)
+                await self.sync.open(until=now + self.chat.hub_s / 2)
                 return await read()
         except TimeoutError:
             raise NotServed("the hub does not answer") from None
@@ -260,10 +251,10 @@ class Agent:
                 self._offline.discard(turn.conversation)
 
         try:
-            await self._hub.run(turn, emit, began=began)
+            await self.hub.run(turn, emit, began=began)
         except NotServed as refusal:
             turn.is_without_hub = refusal.by_hub is None
-            is_alone = not self._settings.models.usable
+            is_alone = not self.settings.models.usable
             if turn.request.agent not in AGENTS or (is_alone and refusal.by_hub == "refused"):
                 emit(TurnError(code="refused", message=refusal.message, hint=refusal.hint))
                 return
@@ -280,16 +271,16 @@ class Agent:
 
     async def _answer_here(self, turn: Turn, emit: Emit, *, reason: str, can_act: bool) -> None:
         """Answer with this device's own model."""
-        if not self._settings.models.usable:
+        if not self.settings.models.usable:
             emit(self._no_model(reason, turn.request.message) if can_act else _UNKNOWN)
             return
         from spoke.chat.local_turn import LocalAgent
 
         if self._local is None:
-            self._local = LocalAgent(self.skills, settings=self._settings, tasks=self._tasks)
-        recorded = await self._record.turns(turn.conversation, limit=self._chat.exchanges, ended=True)
+            self._local = LocalAgent(self.skills, settings=self.settings, tasks=self.tasks)
+        recorded = await self.record.turns(turn.conversation, limit=self.chat.exchanges, ended=True)
         # The cache has no more of a conversation than that.
-        beginning = Beginning(more=len(recorded) >= self._chat.exchanges)
+        beginning = Beginning(more=len(recorded) >= self.chat.exchanges)
         # What was replaced, or said to another agent of the same conversation, is not for this model.
         own = [each for each in recorded if each.agent in ("", *AGENTS) and each.replaced_by is None]
         history: Sequence[Exchange] = own or turn.request.history
@@ -304,9 +295,9 @@ class Agent:
         )
 
     def _no_model(self, reason: str, message: str) -> TurnError:
-        models = self._settings.models
+        models = self.settings.models
         said = "; ".join(models.problems) or "no model is configured"
-        examples = self.skills.finder.examples(self._settings.household.language, near=message)
+        examples = self.skills.finder.examples(self.settings.household.language, near=message)
         works = f"You can say: {'; '.join(examples)}." if examples else ""
         hint = " ".join(filter(None, (works, models.hint)))
         return TurnError(
@@ -316,14 +307,14 @@ class Agent:
         )
 
     def _caller(self, turn: Turn) -> OwnCaller:
-        actor = Actor(user=self._owner, device=turn.device, agent=AGENTS[0], turn=turn.id)
-        return OwnCaller(self._host, actor, self._epoch)
+        actor = Actor(user=self.owner, device=turn.device, agent=AGENTS[0], turn=turn.id)
+        return OwnCaller(self.host, actor, self.epoch)
 
     def _confirmer(self, turn: Turn) -> TurnConfirmer | None:
         # Its own address serves the owner alone, so every caller may confirm.
         if not turn.request.can_confirm:
             return None
-        return TurnConfirmer(self._questions, _OWNER, turn.id, expires_s=self._chat.confirm_s)
+        return TurnConfirmer(self._questions, _OWNER, turn.id, expires_s=self.chat.confirm_s)
 
 
 _UNKNOWN: Final = TurnError(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from pydantic import SecretStr, ValidationError
@@ -33,6 +34,7 @@ _ANSWERED_AT_ONCE: Final = (HubRefused, HubUntrusted, ConfigError, InvalidMessag
 """Failures that cost no time, so that each message can find them out for itself."""
 
 
+@dataclass(eq=False)
 class HubHealth:
     """The way to the hub, over one connection that is kept open.
 
@@ -40,24 +42,19 @@ class HubHealth:
     time-out once: from then on it is tried in the background, with growing waits, and messages do not wait
     for it until it answers or refuses.
 
-    Args:
+    Attributes:
         enrolment: Returns what is known of the hub now.
         key: This device's key.
         tasks: Owns the background task.
     """
 
-    def __init__(
-        self,
-        enrolment: Callable[[], Enrolment],
-        *,
-        key: KeyPair,
-        settings: ChatSettings,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._enrolment = enrolment
-        self._key = key
-        self._settings = settings
-        self._tasks = tasks
+    enrolment: Callable[[], Enrolment]
+    _: KW_ONLY
+    key: KeyPair
+    settings: ChatSettings
+    tasks: asyncio.TaskGroup
+
+    def __post_init__(self) -> None:
         self._silence = ""
         self._met: Hub | None = None
         self._was_alive, self._asked_at = False, -math.inf
@@ -69,7 +66,7 @@ class HubHealth:
     @property
     def bearer(self) -> SecretStr:
         # Not a renewed one that was not used yet: its first use is for `membership` to time.
-        return self._enrolment().token
+        return self.enrolment().token
 
     async def hub(self) -> Hub:
         """Return the hub as it was last met; meet it if it was not.
@@ -80,7 +77,7 @@ class HubHealth:
         if self._silence:
             raise HubUnreachable(self._silence)
         met = self._met
-        if met is None or met.http.url != self._enrolment().hub_url:
+        if met is None or met.http.url != self.enrolment().hub_url:
             return await self._meet()
         return met
 
@@ -117,7 +114,7 @@ class HubHealth:
         if loop.time() - self._asked_at < known_s:
             return self._was_alive
         try:
-            await self._check(self._settings.check_s)
+            await self._check(self.settings.check_s)
         except (TimeoutError, StrawberryError):
             self._was_alive = False
         else:
@@ -129,8 +126,8 @@ class HubHealth:
         """Note that the hub does not answer although it can be connected to."""
         self.close()
         if not self._silence:
-            self._silence = f"the hub at {self._enrolment().hub_url} does not answer"
-            self._tasks.create_task(self._retry(), name="retry the hub")
+            self._silence = f"the hub at {self.enrolment().hub_url} does not answer"
+            self.tasks.create_task(self._retry(), name="retry the hub")
 
     def close(self) -> None:
         """Close the connection that is kept; the next request opens another one."""
@@ -141,7 +138,7 @@ class HubHealth:
     async def _check(self, limit_s: float) -> Hub:
         async with asyncio.timeout(limit_s):
             met = self._met
-            if met is not None and met.http.url == self._enrolment().hub_url:
+            if met is not None and met.http.url == self.enrolment().hub_url:
                 try:
                     answer = await met.http.request("GET", WELL_KNOWN, timeout_s=2 * limit_s + 1)
                     if answer.status != 200:
@@ -155,18 +152,18 @@ class HubHealth:
             return await self._meet(timeout_s=2 * limit_s + 1)
 
     async def _meet(self, *, timeout_s: float = 10.0) -> Hub:
-        met = await find_hub(self._enrolment(), key=self._key, timeout_s=timeout_s)
+        met = await find_hub(self.enrolment(), key=self.key, timeout_s=timeout_s)
         self.close()
         met.http.keep()
         self._met = met
         return met
 
     async def _retry(self) -> None:
-        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
+        backoff = Backoff(self.settings.retry_s, self.settings.retry_max_s)
         while True:
             await asyncio.sleep(backoff.next())
             try:
-                await self._check(self._settings.check_s)
+                await self._check(self.settings.check_s)
             except _ANSWERED_AT_ONCE:
                 break
             except (TimeoutError, HubUnreachable):

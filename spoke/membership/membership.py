@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,10 +37,11 @@ _REJOIN: Final = (
 )
 
 
+@dataclass(eq=False)
 class Membership:
     """The device's enrolment, kept up to date while its spoke runs.
 
-    Args:
+    Attributes:
         enrolment: The stored enrolment.
         key: This device's key.
         is_confirmed: Whether the hub has just confirmed it.
@@ -49,32 +51,26 @@ class Membership:
         problem: Why the device has no access, with what to do about it; None if no problem is known.
     """
 
-    def __init__(
-        self,
-        enrolment: Enrolment,
-        *,
-        key: KeyPair,
-        settings: SpokeSettings,
-        clock: HubClock,
-        is_confirmed: bool,
-    ) -> None:
-        self.enrolment = enrolment
-        self._key = key
+    enrolment: Enrolment
+    _: KW_ONLY
+    key: KeyPair
+    settings: SpokeSettings
+    clock: HubClock
+    is_confirmed: bool
+
+    def __post_init__(self) -> None:
         self.problem: str | None = None
-        self._settings = settings
-        self._clock = clock
-        self._is_confirmed = is_confirmed
         self._is_rejected = False
         self._link: Link | None = None
         self._asking = asyncio.Lock()
         self._is_renamed = False
         self._ask_from = 0.0
-        self._ask_backoff = Backoff(settings.retry_s, settings.retry_max_s)
-        self._refresh_from = time.monotonic() + jittered(settings.refresh_s)
+        self._ask_backoff = Backoff(self.settings.retry_s, self.settings.retry_max_s)
+        self._refresh_from = time.monotonic() + jittered(self.settings.refresh_s)
         self._told = ""
         self._renew_at = self._due()
         self._renew_from = 0.0
-        self._renew_backoff = Backoff(settings.retry_s, limits.LONGEST_RENEWAL_WAIT_S)
+        self._renew_backoff = Backoff(self.settings.retry_s, limits.LONGEST_RENEWAL_WAIT_S)
         self._refusal: LoginRefused | None = None
         self._is_refused = False
         self._turn = 0
@@ -93,7 +89,7 @@ class Membership:
             password=_secret(login.password) if login else self._bus_password,
             ca=enrolment.ca,
             topic_prefix=enrolment.prefix,
-            refused_s=self._settings.refused_s,
+            refused_s=self.settings.refused_s,
             qos=enrolment.qos,
         )
 
@@ -106,7 +102,7 @@ class Membership:
                 await self._renew()
             elif self._must_ask() and self._may_ask():
                 await self.ask()
-            await asyncio.sleep(self._settings.check_s)
+            await asyncio.sleep(self.settings.check_s)
 
     def renamed(self) -> None:
         """Ask the hub with the next check: it told on the bus that this device is called something else."""
@@ -131,11 +127,9 @@ class Membership:
             # Of a name that is told meanwhile, the answer may know nothing.
             was_renamed, self._is_renamed = self._is_renamed, False
             try:
-                hub = await find_hub(self.enrolment, key=self._key)
+                hub = await find_hub(self.enrolment, key=self.key)
                 with self._off_the_bus():
-                    found = await refresh(
-                        self.enrolment, hub, clock=self._clock, timeout_s=limits.FIRST_USE_S
-                    )
+                    found = await refresh(self.enrolment, hub, clock=self.clock, timeout_s=limits.FIRST_USE_S)
                 self._accepted(found)
             except Unauthorized as error:
                 self._rejected(error)
@@ -161,11 +155,11 @@ class Membership:
             self._refusal, self._is_refused = error, True
 
     def _must_ask(self) -> bool:
-        is_away = self._away_from is not None and time.monotonic() - self._away_from >= self._settings.away_s
+        is_away = self._away_from is not None and time.monotonic() - self._away_from >= self.settings.away_s
         has_unused = self.enrolment.renewed is not None
         is_due = self._is_renamed or time.monotonic() >= self._refresh_from
         return (
-            not self._is_confirmed or self._is_refused or self._is_rejected or is_away or has_unused or is_due
+            not self.is_confirmed or self._is_refused or self._is_rejected or is_away or has_unused or is_due
         )
 
     def _may_ask(self) -> bool:
@@ -174,7 +168,7 @@ class Membership:
         return at_once or time.monotonic() >= self._ask_from
 
     def _must_renew(self) -> bool:
-        is_due = self._clock.now() >= self._renew_at and time.monotonic() >= self._renew_from
+        is_due = self.clock.now() >= self._renew_at and time.monotonic() >= self._renew_from
         return is_due and self.enrolment.renewed is None and not self._is_rejected
 
     def _due(self) -> float:
@@ -188,8 +182,8 @@ class Membership:
         """Fetch the next token and store it; `ask` then uses it."""
         try:
             async with self._asking:
-                hub = await find_hub(self.enrolment, key=self._key)
-                self._keep(await renewed(self.enrolment, hub, clock=self._clock))
+                hub = await find_hub(self.enrolment, key=self.key)
+                self._keep(await renewed(self.enrolment, hub, clock=self.clock))
         except Unauthorized as error:
             self._rejected(error)
             return
@@ -229,11 +223,11 @@ class Membership:
             return token
         return SecretStr(
             login_password(
-                self._key,
+                self.key,
                 token=token.get_secret_value(),
                 hub_id=enrolment.hub_id,
                 client_id=enrolment.device,
-                now=self._clock.present(),
+                now=self.clock.present(),
             )
         )
 
@@ -243,10 +237,10 @@ class Membership:
         if self._is_rejected:
             _log.info("the hub accepts %s again", found.device)
         self.problem, self._told = None, ""
-        was_rejected, self._is_rejected, self._is_confirmed = self._is_rejected, False, True
+        was_rejected, self._is_rejected, self.is_confirmed = self._is_rejected, False, True
         self._ask_backoff.reset()
-        self._ask_from = time.monotonic() + jittered(self._settings.retry_max_s)
-        self._refresh_from = time.monotonic() + jittered(self._settings.refresh_s)
+        self._ask_from = time.monotonic() + jittered(self.settings.retry_max_s)
+        self._refresh_from = time.monotonic() + jittered(self.settings.refresh_s)
         link = self._link
         if link is None:
             return
@@ -260,8 +254,8 @@ class Membership:
             link.reconnect()
 
     def _rejected(self, error: Unauthorized) -> None:
-        self._is_confirmed = True
-        self._ask_from = time.monotonic() + jittered(self._settings.rejected_s)
+        self.is_confirmed = True
+        self._ask_from = time.monotonic() + jittered(self.settings.rejected_s)
         if self._is_rejected:
             return
         self._is_rejected = True
@@ -298,7 +292,7 @@ class Membership:
 
     @property
     def _path(self) -> Path:
-        return self._settings.directory / FILE_NAME
+        return self.settings.directory / FILE_NAME
 
 
 def _bus_of(enrolment: Enrolment) -> BusAccess:

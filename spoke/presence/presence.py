@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 
 import psutil
 
@@ -21,12 +22,13 @@ from spoke.settings import SpokeSettings
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Presence:
     """Publishes status, registrations and heartbeats, and republishes them for each session of the hub.
 
     What a lost connection keeps from being sent is sent with the next one.
 
-    Args:
+    Attributes:
         registrations: Signed payload of each registration, by topic.
         is_enrolled: Asks whether the hub still accepts this device. Called before an emptied status is
             published again, because it may be the hub that emptied it.
@@ -36,26 +38,18 @@ class Presence:
         announced: Set once status and registrations have been published for the first time.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        *,
-        device: str,
-        status: OwnStatus,
-        registrations: Mapping[str, bytes],
-        hubs: HubPresence,
-        is_enrolled: Callable[[], Awaitable[bool]],
-        settings: SpokeSettings,
-        voice: Callable[[], VoiceState | None] = lambda: None,
-    ) -> None:
+    link: Link
+    _: KW_ONLY
+    device: str
+    status: OwnStatus
+    registrations: Mapping[str, bytes]
+    hubs: HubPresence
+    is_enrolled: Callable[[], Awaitable[bool]]
+    settings: SpokeSettings
+    voice: Callable[[], VoiceState | None] = lambda: None
+
+    def __post_init__(self) -> None:
         self.announced = asyncio.Event()
-        self._link = link
-        self._device = device
-        self._status = status
-        self._registrations = registrations
-        self._hubs = hubs
-        self._is_enrolled = is_enrolled
-        self._settings = settings
         self._began = time.monotonic()
         self._heartbeats = 0
         self._publishing = asyncio.Lock()
@@ -68,15 +62,14 @@ class Presence:
         self._stale: set[str] = set()
         self._has_stale = asyncio.Event()
         self._is_leaving = False
-        self._voice = voice
         self._beat = asyncio.Event()
 
     async def listen(self) -> None:
         """Subscribe. Call it before the link connects for the first time."""
-        await self._link.subscribe(topics.HUB_STATUS.filter(), self._on_hub)
-        await self._link.subscribe(self._status.topic, self._on_own_status)
-        await self._link.subscribe(topics.SKILL.filter(device=self._device), self._on_own_skill)
-        self._link.on_connected(self._on_connected)
+        await self.link.subscribe(topics.HUB_STATUS.filter(), self._on_hub)
+        await self.link.subscribe(self.status.topic, self._on_own_status)
+        await self.link.subscribe(topics.SKILL.filter(device=self.device), self._on_own_skill)
+        self.link.on_connected(self._on_connected)
 
     async def run(self) -> None:
         """Keep the spoke present until cancelled."""
@@ -89,9 +82,9 @@ class Presence:
 
     def register(self, registrations: Mapping[str, bytes]) -> None:
         """Publish these registrations soon in place of those before; the connection stays."""
-        self._stale |= self._registrations.keys() - registrations.keys()
-        self._registrations = dict(registrations)
-        self._status.offer(manifest_of(registrations))
+        self._stale |= self.registrations.keys() - registrations.keys()
+        self.registrations = dict(registrations)
+        self.status.offer(manifest_of(registrations))
         self._registered.set()
 
     async def leave(self) -> None:
@@ -99,42 +92,42 @@ class Presence:
         self._is_leaving = True
         try:
             async with asyncio.timeout(limits.LEAVE_S), self._publishing:
-                await self._link.send(self._status.offline(), confirmed=True)
+                await self.link.send(self.status.offline(), confirmed=True)
         except (Disconnected, Forbidden, TimeoutError) as error:
             _log.info("could not publish that this spoke goes offline; its last will does: %s", error)
 
     def _on_hub(self, message: Message) -> None:
-        is_new = self._hubs.hear(message)
+        is_new = self.hubs.hear(message)
         self._hub_seen.set()
         if is_new:
             self._hub_is_new.set()
 
     def _on_own_status(self, message: Message) -> None:
         # A retained status is from before this connection, which overwrites it.
-        if message.retain or self._status.is_echo(message.payload):
+        if message.retain or self.status.is_echo(message.payload):
             return
-        if self._status.is_later(message.payload):
+        if self.status.is_later(message.payload):
             _log.error(
                 "another spoke publishes as %s with its key: stop one of them, and join again with the other",
-                self._device,
+                self.device,
             )
             return
         self._was_emptied |= not message.payload
         if not self._status_is_false.is_set():
-            _log.warning("the bus carried a false status of %s; publishing the true one again", self._device)
+            _log.warning("the bus carried a false status of %s; publishing the true one again", self.device)
         self._status_is_false.set()
 
     def _on_own_skill(self, message: Message) -> None:
-        if message.retain and message.payload and message.topic not in self._registrations:
+        if message.retain and message.payload and message.topic not in self.registrations:
             self._stale.add(message.topic)
             self._has_stale.set()
 
     async def _on_connected(self) -> None:
         # The hub's retained status arrives within milliseconds of the subscription if there is one; the
         # first status then answers the hub's session and need not be published twice.
-        if self._hubs.session is None:
+        if self.hubs.session is None:
             try:
-                async with asyncio.timeout(self._settings.hub_wait_s):
+                async with asyncio.timeout(self.settings.hub_wait_s):
                     await self._hub_seen.wait()
             except TimeoutError:
                 _log.debug("no hub has published a status yet")
@@ -147,26 +140,26 @@ class Presence:
             # This status answers every session seen so far, and has the manifest of now.
             self._hub_is_new.clear()
             self._registered.clear()
-            registrations = self._registrations
+            registrations = self.registrations
             # The manifest goes first, so that the hub accepts each registration as it arrives.
-            await self._link.send(self._status.online(hub_session=self._hubs.session))
+            await self.link.send(self.status.online(hub_session=self.hubs.session))
             for topic, payload in registrations.items():
                 if (sent or {}).get(topic) != payload:
-                    await self._link.send(Message(topic, payload, topics.SKILL.qos, retain=True))
+                    await self.link.send(Message(topic, payload, topics.SKILL.qos, retain=True))
             self._sent = registrations
         if self._stale:
             self._has_stale.set()
         if not self.announced.is_set():
-            skills = len(self._registrations)
+            skills = len(self.registrations)
             _log.info(
-                "%s is on the bus with %d %s", self._device, skills, "skill" if skills == 1 else "skills"
+                "%s is on the bus with %d %s", self.device, skills, "skill" if skills == 1 else "skills"
             )
             self.announced.set()
 
     async def _answer_hubs(self) -> None:
         while True:
             await self._hub_is_new.wait()
-            await asyncio.sleep(random.uniform(0, self._settings.republish_within_s))  # noqa: S311 - no secret
+            await asyncio.sleep(random.uniform(0, self.settings.republish_within_s))  # noqa: S311 - no secret
             if self._hub_is_new.is_set():
                 with suppress(Disconnected):
                     await self._announce()
@@ -185,11 +178,11 @@ class Presence:
             await self._status_is_false.wait()
             self._status_is_false.clear()
             emptied, self._was_emptied = self._was_emptied, False
-            if not emptied or await self._is_enrolled():
+            if not emptied or await self.is_enrolled():
                 # `offline` is final within a connection, and a Last Will belongs to one: only a new
                 # connection corrects both.
-                self._link.reconnect()
-            await asyncio.sleep(self._settings.reclaim_s)
+                self.link.reconnect()
+            await asyncio.sleep(self.settings.reclaim_s)
 
     async def _clear_stale(self) -> None:
         while True:
@@ -197,20 +190,20 @@ class Presence:
             self._has_stale.clear()
             # Retained messages may arrive before the connection can publish: what failed stays in the set.
             with suppress(Disconnected):
-                for topic in sorted(self._stale - self._registrations.keys()):
-                    await self._link.send(Message(topic, b"", topics.SKILL.qos, retain=True))
+                for topic in sorted(self._stale - self.registrations.keys()):
+                    await self.link.send(Message(topic, b"", topics.SKILL.qos, retain=True))
                     self._stale.discard(topic)
 
     async def _send_heartbeats(self) -> None:
         process = psutil.Process()
-        topic = topics.HEARTBEAT.build(device=self._device)
+        topic = topics.HEARTBEAT.build(device=self.device)
         await self.announced.wait()
         while True:
             payload = self._heartbeat(process).model_dump_json().encode()
             with suppress(Disconnected):
-                await self._link.send(Message(topic, payload, topics.HEARTBEAT.qos, retain=True))
+                await self.link.send(Message(topic, payload, topics.HEARTBEAT.qos, retain=True))
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.heartbeat_s):
+                async with asyncio.timeout(self.settings.heartbeat_s):
                     await self._beat.wait()
             self._beat.clear()
 
@@ -223,11 +216,11 @@ class Presence:
         return Heartbeat(
             seq=self._heartbeats,
             uptime_s=round(time.monotonic() - self._began, 1),
-            mode="hub" if self._hubs.is_online and self._link.connected else "alone",
+            mode="hub" if self.hubs.is_online and self.link.connected else "alone",
             load=round(psutil.cpu_percent() / 100, 2),
             memory_mb=round(process.memory_info().rss / 2**20, 1),
             battery=_battery(),
-            voice=self._voice(),
+            voice=self.voice(),
         )
 
 

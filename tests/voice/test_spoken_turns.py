@@ -68,14 +68,14 @@ async def is_in(talker: Talker, state: str) -> bool:
 async def knows_the_home(talker: Talker) -> bool:
     """Whether the grammar was made of what the hub says, with this spoke's own sentence in it."""
     pipeline = talker.spoke._server.speech._service._pipeline
-    engines: Any = pipeline._engines.speech_to_text.values() if pipeline is not None else [None]
+    engines: Any = pipeline.engines.speech_to_text.values() if pipeline is not None else [None]
     return all("burn the journal" in str(getattr(each, "_vocabulary", "")) for each in engines)
 
 
 async def test_a_name_is_in_the_grammar_once_the_home_has_it(home, room, tmp_path):
     async with speaking(home, Place(tmp_path / "spoke"), room) as talker:
         await eventually(lambda: knows_the_home(talker))
-        engines: Any = talker.spoke._server.speech._service._pipeline._engines
+        engines: Any = talker.spoke._server.speech._service._pipeline.engines
         (grammar,) = engines.speech_to_text.values()
         async with home.client() as client:
             named = await client.patch(
@@ -120,7 +120,7 @@ async def test_mute_closes_the_microphone(home, room, tmp_path):
     async with speaking(home, place, room) as talker:
         await eventually(lambda: is_in(talker, "listening"))
         service = talker.spoke._server.speech._service
-        microphone: Any = service._pipeline._microphone
+        microphone: Any = service._pipeline.microphone
         async with talker.client() as client:
             assert (await client.post("/api/voice/mute", json={"muted": True})).json()["muted"]
         await eventually(lambda: is_in(talker, "muted"))

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from contracts.errors import InvalidMessage, SoundError
@@ -67,10 +68,11 @@ class Server(Protocol):
         ...
 
 
+@dataclass(eq=False, kw_only=True)
 class Satellite:
     """What is the same whatever the server speaks; `hear` gets each frame of the microphone.
 
-    Args:
+    Attributes:
         loudspeaker: Open for as long as the satellite serves.
         may_answer: Asked after each wake word.
         changed: Called with whether a server runs it, when that changes.
@@ -79,19 +81,13 @@ class Satellite:
         wanted: Set while a server runs it: only then the microphone need be open.
     """
 
-    def __init__(
-        self,
-        *,
-        wake: WakeWord,
-        loudspeaker: Loudspeaker,
-        may_answer: MayAnswer | None = None,
-        changed: Callable[[bool], None] = lambda is_run: None,
-    ) -> None:
+    wake: WakeWord
+    loudspeaker: Loudspeaker
+    may_answer: MayAnswer | None = None
+    changed: Callable[[bool], None] = lambda is_run: None
+
+    def __post_init__(self) -> None:
         self.wanted = asyncio.Event()
-        self._wake = wake
-        self._loudspeaker = loudspeaker
-        self._may_answer = may_answer
-        self._changed = changed
         self._server: Server | None = None
         self._left = 0  # frames that may still go out for the present request
         self._levels: deque[float] = deque(maxlen=LOUDNESS_FRAMES)
@@ -111,9 +107,9 @@ class Satellite:
                 await server.sound(frame)
                 if not self._left:
                     await server.cut()
-            elif (word := self._wake.heard(frame)) is not None:
-                self._wake.reset()
-                if self._may_answer is None or await self._may_answer(word, max(self._levels)):
+            elif (word := self.wake.heard(frame)) is not None:
+                self.wake.reset()
+                if self.may_answer is None or await self.may_answer(word, max(self._levels)):
                     await self._begin(word, server)
         except OSError as error:
             _log.warning("the server of the satellite is gone: %s", error or type(error).__name__)
@@ -128,16 +124,16 @@ class Satellite:
             self.pause()
         self._server = server
         self.wanted.set()
-        self._changed(True)
+        self.changed(True)
 
     def pause(self) -> None:
         """Listen to nothing, and fall silent."""
         if self._server is not None:
-            self._changed(False)
+            self.changed(False)
         self._server, self._left = None, 0
         self._levels.clear()
         self.wanted.clear()
-        self._wake.reset()
+        self.wake.reset()
         self.silence()
 
     def understood(self) -> bool:
@@ -189,7 +185,7 @@ class Satellite:
                 yield sound
 
         try:
-            await self._loudspeaker.play(sounds())
+            await self.loudspeaker.play(sounds())
         except SoundError as error:
             _log.warning("an answer cannot be heard: %s", error)
 

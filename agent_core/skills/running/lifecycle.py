@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -49,10 +49,11 @@ class LifecycleSettings:
     blocked_s: float = limits.SKILL_BLOCKED_S
 
 
+@dataclass(eq=False)
 class Lifecycle:
     """Keeps skills set up.
 
-    Args:
+    Attributes:
         is_offered: Returns whether this version of a skill is the one that can be called.
         on_ready: Called with each skill that has been set up and is offered.
 
@@ -62,19 +63,15 @@ class Lifecycle:
         changed: Called after either has changed outside of a set-up that the caller waits for.
     """
 
-    def __init__(
-        self,
-        settings: LifecycleSettings,
-        *,
-        is_offered: Callable[[LoadedSkill], bool],
-        on_ready: Callable[[LoadedSkill], None],
-    ) -> None:
+    settings: LifecycleSettings
+    _: KW_ONLY
+    is_offered: Callable[[LoadedSkill], bool]
+    on_ready: Callable[[LoadedSkill], None]
+
+    def __post_init__(self) -> None:
         self.unavailable: dict[str, Unavailable] = {}
         self.troubles: dict[str, dict[str, Unavailable]] = {}
         self.changed: Callable[[], None] = lambda: None
-        self._settings = settings
-        self._is_offered = is_offered
-        self._on_ready = on_ready
         self._blocked: dict[int, Unavailable] = {}
         self._retrying: set[int] = set()
         # By skill that is offered: its set-up never runs twice at once.
@@ -92,9 +89,9 @@ class Lifecycle:
         waiting = {self._tasks.start(self._begin(skill), name=skill.name): skill for skill in skills}
         self._tasks.start(self._watch(watched), name="watch for skills that block")
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=self._settings.start_wait_s)
+            _, late = await asyncio.wait(waiting, timeout=self.settings.start_wait_s)
             for task in late:
-                reason = f"not finished after {self._settings.start_wait_s:g} s; it goes on"
+                reason = f"not finished after {self.settings.start_wait_s:g} s; it goes on"
                 self.unavailable[waiting[task].name] = Unavailable(kind="setup", reason=reason)
 
     async def _begin(self, skill: LoadedSkill) -> None:
@@ -107,7 +104,7 @@ class Lifecycle:
     async def complete(self, skill: LoadedSkill) -> None:
         """Set a skill up that could not be used, once its settings have changed."""
         async with self._lock_of(skill):
-            if skill.name not in self.unavailable or not self._is_offered(skill):
+            if skill.name not in self.unavailable or not self.is_offered(skill):
                 return  # another call did it, or another version took its place
             why = await self.set_up(skill)
             if await self._is_kept(skill, why):
@@ -119,7 +116,7 @@ class Lifecycle:
 
     async def _is_kept(self, skill: LoadedSkill, why: Unavailable | None) -> bool:
         """Return whether a skill is still offered; end it if another took its place during its set-up."""
-        if self._is_offered(skill):
+        if self.is_offered(skill):
             return True
         if why is None:
             await self.close(skill)
@@ -135,7 +132,7 @@ class Lifecycle:
         """Record how the set-up of a skill that is offered ended; one that failed is tried again."""
         if why is None:
             self.unavailable.pop(skill.name, None)
-            self._on_ready(skill)
+            self.on_ready(skill)
             return
         self.unavailable[skill.name] = why
         if why.kind != "settings" and id(skill) not in self._retrying:
@@ -144,12 +141,12 @@ class Lifecycle:
             trying.add_done_callback(lambda _: self._retrying.discard(id(skill)))
 
     async def _try_again(self, skill: LoadedSkill) -> None:
-        backoff = Backoff(*self._settings.retry_s, jitter=0)
+        backoff = Backoff(*self.settings.retry_s, jitter=0)
         while True:
             await asyncio.sleep(backoff.next())
             async with self._lock_of(skill):
                 before = self.unavailable.get(skill.name)
-                if before is None or before.kind == "settings" or not self._is_offered(skill):
+                if before is None or before.kind == "settings" or not self.is_offered(skill):
                     return
                 why = await self.set_up(skill, before=before)
                 if not await self._is_kept(skill, why):
@@ -211,13 +208,13 @@ class Lifecycle:
             folder=folder_of(type(instance)),
             hide=lambda text: without(secrets_of(instance), text),
             report=lambda name, error: _from_thread(home, report, name, error),
-            retry_s=self._settings.retry_s,
-            steady_s=self._settings.steady_s,
+            retry_s=self.settings.retry_s,
+            steady_s=self.settings.steady_s,
         )
         attach_tasks(instance, tasks)
 
     def _report(self, skill: LoadedSkill, task: str, error: BaseException | None) -> None:
-        if not self._is_offered(skill):
+        if not self.is_offered(skill):
             return
         failing = self.troubles.setdefault(skill.name, {})
         before = failing.pop(task, None)
@@ -235,7 +232,7 @@ class Lifecycle:
                 await self._in_loop(skill, tasks.end(), name=f"the end of the tasks of {skill.name}")
             except Exception as error:  # noqa: BLE001 - they end with the process
                 _log.warning("tasks of %s did not end", skill.name, exc_info=error)
-        if self._is_offered(skill):
+        if self.is_offered(skill):
             self.troubles.pop(skill.name, None)
 
     async def _hook(self, skill: LoadedSkill, name: str) -> None:
@@ -246,7 +243,7 @@ class Lifecycle:
         await self._in_loop(skill, getattr(skill.instance, name)(), name=f"{skill.name}.{name}")
 
     async def _in_loop(self, skill: LoadedSkill, work: Coroutine[Any, Any, None], *, name: str) -> None:
-        longest = self._settings.setup_timeout_s
+        longest = self.settings.setup_timeout_s
         if skill.loop is None:
             async with asyncio.timeout(longest):
                 await work
@@ -258,7 +255,7 @@ class Lifecycle:
             if not running.done():
                 running.stop()
         if not running.done():
-            await asyncio.wait({running}, timeout=self._settings.stop_grace_s)
+            await asyncio.wait({running}, timeout=self.settings.stop_grace_s)
             place = "" if running.done() else f", at {skill.loop.place(folder_of(type(skill.instance)))}"
             raise TimeoutError(f"{name} took longer than {longest:g} s{place}")
         if running.cancelled():
@@ -267,20 +264,20 @@ class Lifecycle:
 
     async def _watch(self, watched: Callable[[], list[LoadedSkill]]) -> None:
         while True:
-            await asyncio.sleep(self._settings.blocked_s / 5)
+            await asyncio.sleep(self.settings.blocked_s / 5)
             for skill in watched():
                 if skill.loop is not None:
                     self._look(skill, skill.loop.silent_for(busy=bool(tasks_of(skill.instance))))
 
     def _look(self, skill: LoadedSkill, silent_s: float) -> None:
         known = self._blocked.get(id(skill))
-        if known is None and silent_s >= self._settings.blocked_s and skill.loop is not None:
+        if known is None and silent_s >= self.settings.blocked_s and skill.loop is not None:
             place = skill.loop.place(folder_of(type(skill.instance)))
             why = self._reason(skill, "blocked", place)
             self._blocked[id(skill)] = why
             template = "%s blocks its event loop: %s (await there, or make it a plain method)"
             _log.warning(template, skill.name, place)
-            if skill.name not in self.unavailable and self._is_offered(skill):
+            if skill.name not in self.unavailable and self.is_offered(skill):
                 self.unavailable[skill.name] = why
                 self.changed()
         elif known is not None and not silent_s:
