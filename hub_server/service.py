@@ -32,11 +32,11 @@ from chat.sandbox import Sandbox
 from chat.service import ChatService
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
+from contracts import own_version
 from contracts.addresses import bracketed, reachable
 from contracts.devices.joining import Login
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
-from contracts.version import own_version
 from hub_agent.address import announced, provide_token
 from hub_agent.bus.connection import Bus, open_bus
 from hub_agent.calls.audit import AuditTrail

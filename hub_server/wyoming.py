@@ -18,10 +18,10 @@ from wyoming.info import Attribution, Describe, HandleModel, HandleProgram, Info
 from wyoming.ping import Ping, Pong
 
 from chat.tasks import open_tasks
+from contracts import own_version
 from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import NotFound, StrawberryError
 from contracts.phrases import for_people
-from contracts.version import own_version
 from hub_agent.chat.assistant import Ask
 from hub_agent.settings import WyomingSettings
 from hub_registry.access.bearer import Bearer

@@ -11,8 +11,8 @@ from typing import BinaryIO, Final, cast
 
 from pydantic import SecretStr
 
+from contracts import own_version
 from contracts.errors import ConfigError
-from contracts.version import own_version
 from contracts.wire import rfc3339
 from deploy.backup.contents import IN_PARTS, Found, find_files, temporary_directory
 from deploy.directory import Home

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import Final, NoReturn
 
-from contracts.version import own_version
+from contracts import own_version
 from deploy.cli.terminal.parser import Parser
 
 GROUPS: Final = {

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from contracts import own_version
 from contracts.answers.devices import Purged
 from contracts.errors import ConfigError
-from contracts.version import own_version
 from contracts.wire import rfc3339
 from deploy import limits
 from deploy.certificate import provide_certificate

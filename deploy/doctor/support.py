@@ -16,8 +16,8 @@ from typing import Any, Final
 from urllib.parse import unquote_plus, urlsplit
 
 from agent_core.models.entries import KEYS_FILE, SETTINGS_FILE, read_keys, read_tables
+from contracts import own_version
 from contracts.errors import ConfigError, StrawberryError
-from contracts.version import own_version
 from deploy import limits
 from deploy.directory import Home
 from deploy.doctor.checks import Check

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from contracts import own_version
 from contracts.errors import ConfigError
-from contracts.version import own_version
 from deploy import limits
 from deploy.directory import Home, only_hub
 from deploy.home.child import Child, start_broker

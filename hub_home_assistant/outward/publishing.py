@@ -14,13 +14,12 @@ from typing import Any, Final
 
 from agent_core.search.directory import is_for
 from bus.link import Message
-from contracts import topics
+from contracts import own_version, topics
 from contracts.answers.system import Discovery
 from contracts.devices.presence import State
 from contracts.errors import Disconnected, InvalidMessage, StrawberryError
 from contracts.phrases import for_people
 from contracts.rates import complaint_limit
-from contracts.version import own_version
 from contracts.wire import Json, rfc3339
 from hub_agent.bus.home_link import HomeLink
 from hub_home_assistant import limits

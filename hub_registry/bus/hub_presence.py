@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bus.link import Message
-from contracts import topics
+from contracts import own_version, topics
 from contracts.devices.presence import HubStatus
 from contracts.devices.rpc import Control
-from contracts.version import own_version
 from hub_registry.storage.tables import now
 from identity.envelope import Seal
 from identity.files import write_private

@@ -28,10 +28,10 @@ from agent_core.prompt import joined
 from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from chat.operations import Operation, Operations
+from contracts import own_version
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.errors import Forbidden, StrawberryError
 from contracts.validation import validated
-from contracts.version import own_version
 from hub_agent.agents.agent import ASSISTANT
 from hub_agent.agents.agents import Agents
 from hub_agent.calls.direct import DirectCalls

@@ -15,9 +15,9 @@ from starlette.routing import BaseRoute, Route
 
 from agent_core.lazy import Lazy
 from chat.turns import Turns
+from contracts import own_version
 from contracts.addresses import is_loopback
 from contracts.errors import Forbidden, StorageError
-from contracts.version import own_version
 from hub_agent.bus.connection import Bus
 from hub_agent.calls.rate import Quotas
 from hub_live.watchers.tables import WatcherRow

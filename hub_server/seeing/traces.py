@@ -16,8 +16,8 @@ from typing import Any, Final
 from agent_core.skills.running.execution import in_thread
 from chat.tasks import supervise
 from chat.turns import Turn
+from contracts import own_version
 from contracts.tracing.trace import TurnSpan
-from contracts.version import own_version
 from hub_agent.chat.traces import plain_detail
 from hub_server import limits
 

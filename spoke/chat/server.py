@@ -37,9 +37,9 @@ from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.operations import Needs, Operations
 from chat.tasks import open_tasks
+from contracts import own_version
 from contracts.devices.presence import SpokeSummary
 from contracts.errors import InvalidMessage, Unauthorized
-from contracts.version import own_version
 from identity.files import write_private
 from identity.keys import KeyPair
 from identity.logins import challenges

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from bus.link import Message
-from contracts import topics
+from contracts import own_version, topics
 from contracts.devices.presence import DeviceStatus
 from contracts.devices.registration import Registration
 from contracts.errors import InvalidMessage
-from contracts.version import own_version
 from identity.envelope import Seal, unseal
 
 
