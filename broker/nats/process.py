@@ -1,8 +1,8 @@
 """A NATS server as a child of this process: a node of our bus."""
 
 import logging
-import secrets
 import shutil
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from contracts.addresses import bracketed, reachable
 from contracts.errors import ConfigError
 from identity.files import make_private_directory, write_private
 
-__all__ = ["RunningNats", "find_binary", "open_nats_server"]
+__all__ = ["RunningNats", "find_binary", "name_of", "open_nats_server"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ async def open_nats_server(directory: Path, keys: NodeKeys, node: Node) -> Async
     node = _with_ports(node)
     make_private_directory(directory)
     file = directory / "nats.conf"
-    write_private(file, render(node, keys, name=_name(directory), store=directory / "store").encode())
+    write_private(file, render(node, keys, name=name_of(node, directory), store=directory / "store").encode())
     endpoints = [(node.host, port) for port in node.ports.values()]
     process = BrokerProcess("NATS", [str(binary), "-c", str(file)], endpoints, errors=("[FTL]", "rror"))
     async with process.running():
@@ -86,9 +86,26 @@ def _with_ports(node: Node) -> Node:
     return replace(node, **chosen)
 
 
-def _name(data_dir: Path) -> str:
-    """Return the name of this node, which the others know it by also after a restart."""
-    file = data_dir / "name"
-    if not file.exists():
-        write_private(file, f"node-{secrets.token_hex(4)}".encode())
-    return file.read_text("ascii")
+def name_of(node: Node, directory: Path) -> str:
+    """Return the name by which the other nodes know this one, also when it comes back without its files.
+
+    It is its address in the cluster: the one with its port that is of this machine; else the name of the
+    machine with that port. What was chosen once stays: a resolver may be away at the next start.
+    """
+    file = directory / "name"
+    if file.exists():
+        return file.read_text("ascii")
+    if node.cluster is None:  # alone, no other counts on it
+        return socket.gethostname()
+    own = (each for each in node.others if each.endswith(f":{node.cluster}") and _is_here(each))
+    name = next(own, f"{socket.gethostname()}:{node.cluster}")
+    write_private(file, name.encode())
+    return name
+
+
+def _is_here(address: str) -> bool:
+    try:
+        with socket.create_server((address.rpartition(":")[0], 0)):
+            return True
+    except OSError:
+        return False

@@ -33,6 +33,8 @@ _ELSEWHERE: Final = ("sandbox", STAGE, ASIDE)
 _RECORDINGS: Final = ("hub", "recordings")
 _ENVIRONMENTS: Final = ("spoke", "environments")
 """Packages of skills, for this machine; ``strawberry skills packages`` installs them again."""
+_NATS: Final = ("broker", "nats")
+"""Of a node of NATS, whose name and part of what the cluster stores the other nodes count on."""
 _MADE_AGAIN: Final = frozenset({"__pycache__", ".venv", "venv", "node_modules"})
 """Names of directories that programs of nodes make again."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
@@ -92,6 +94,7 @@ class Rules:
         return (
             path.parts[0] in _ELSEWHERE
             or path.parts[0].startswith(PARTIAL)
+            or path.parts[:2] == _NATS
             or (len(path.parts) == 2 and path.parts[0] in IN_PARTS and path.name == _LOCK)
             or any(folder == path or folder.is_relative_to(path) for folder in self.captures)
         )

@@ -659,6 +659,15 @@ def test_nothing_is_replaced_under_a_broker_that_runs(home):
     assert complete(home) is not None
 
 
+def test_a_node_of_nats_keeps_its_name_and_its_store_over_a_restore(home):
+    node = home.broker / "nats"
+    (node / "store").mkdir(parents=True)
+    (node / "name").write_text("two.lan:6222")
+    assert restored(home, backup_of(home)) is not None
+    assert (node / "name").read_text() == "two.lan:6222"
+    assert (node / "store").exists()
+
+
 def test_the_summary_says_what_comes_back(home):
     joined(home, "TV")
     joined(home, "Radio")
@@ -710,3 +719,8 @@ def test_the_commands_write_check_and_restore(home, tmp_path):
         checked = run(environment, *words, "--check")
         assert "A backup of" in checked.stdout
         assert sorted(home.directory.rglob("*")) == before
+
+    with only_one(home.broker, what="a broker", hint=""):
+        running = run(environment, *words, "--replace", "--yes")
+    assert "its broker runs" in running.stderr
+    assert not home.restore_plan.exists(), "the next start of the hub would go on with it"

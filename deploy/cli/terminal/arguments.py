@@ -66,7 +66,7 @@ def add_node(parser: Parser) -> None:
         type=_nodes,
         default=(),
         metavar="HOST:PORT,…",
-        help="the other nodes of a NATS cluster, each with its cluster port (default 6222)",
+        help="all nodes of a NATS cluster, this one among them, each with its cluster port (default 6222)",
     )
 
 
