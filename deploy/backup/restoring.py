@@ -38,14 +38,11 @@ def plan(home: Home, *, revoke: Collection[str] = ()) -> None:
     write_private(home.restore_plan, json.dumps(content).encode())
 
 
-def complete(home: Home) -> Path | None:
-    """Carry out the plan, or what is left of it; nothing of this home may run.
-
-    Returns:
-        Where the old files are; None where there were none.
+def check_unused(home: Home) -> None:
+    """Check that no broker and no spoke uses the files of this home.
 
     Raises:
-        ConfigError: If a broker or a spoke of this home runs, or the database cannot be written.
+        ConfigError: If one runs; names it.
     """
     for directory, what in ((home.broker, "its broker"), (home.spoke, "its spoke")):
         if is_held(directory):
@@ -55,6 +52,18 @@ def complete(home: Home) -> Path | None:
                 what=what,
                 hint="Stop it first.",
             )
+
+
+def complete(home: Home) -> Path | None:
+    """Carry out the plan, or what is left of it; nothing of this home may run.
+
+    Returns:
+        Where the old files are; None where there were none.
+
+    Raises:
+        ConfigError: If a broker or a spoke of this home runs, or the database cannot be written.
+    """
+    check_unused(home)
     files = staged_files(home)
     decided: dict[str, Any] = json.loads((home.restore_plan).read_bytes())
     aside = home.directory / decided["aside"]

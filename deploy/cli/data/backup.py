@@ -14,7 +14,7 @@ from agent_core.sentences.responses import bytes_text
 from contracts.errors import ConfigError
 from deploy.backup.contents import temporary_directory
 from deploy.backup.reading import unpack
-from deploy.backup.restoring import complete, discard, has_data, is_untouched, plan
+from deploy.backup.restoring import check_unused, complete, discard, has_data, is_untouched, plan
 from deploy.backup.writing import check_passphrase, write_backup
 from deploy.cli.terminal.asking import is_sure, secret_in, typed_unseen
 from deploy.cli.terminal.output import Output, note, progress_line
@@ -68,6 +68,8 @@ def restore(options: argparse.Namespace) -> int:
     if options.check:
         return _check(home, options)
     with only_hub(home):
+        # Before anything is prepared, which the next start would go on with.
+        check_unused(home)
         is_decided = home.restore_plan.exists()
         if is_decided and not is_untouched(home):
             note("An earlier restore was interrupted and is completed; this file is not read.")
