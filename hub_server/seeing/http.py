@@ -17,6 +17,7 @@ from agent_core.lazy import Lazy
 from chat.turns import Turns
 from contracts import own_version
 from contracts.addresses import is_loopback
+from contracts.answers.system import ClusterMember
 from contracts.errors import Forbidden, StorageError
 from hub_agent.bus.connection import Bus
 from hub_agent.calls.rate import Quotas
@@ -73,12 +74,13 @@ class MetricsRoute:
         stored: _Stored | None = None
         with suppress(StorageError):
             stored = await self.registry.store.read(partial(_read, self.registry.settings.is_replica))
-        families = list(self._families(importlib.import_module("prometheus_client.core"), stored))
+        nodes = await self.bus.nodes() if self.bus.nodes is not None else []
+        families = list(self._families(importlib.import_module("prometheus_client.core"), stored, nodes))
         registry.register(_Collected(families))
         library.ProcessCollector(registry=registry)
         return Response(library.generate_latest(registry), media_type=library.CONTENT_TYPE_LATEST)
 
-    def _families(self, core: Any, stored: "_Stored | None") -> Iterator[Any]:
+    def _families(self, core: Any, stored: "_Stored | None", nodes: Sequence[ClusterMember]) -> Iterator[Any]:
         metrics, quotas = self.metrics, self.quotas
         entries = self.registry.directory.entries()
         pool = self.pool.opened
@@ -120,6 +122,8 @@ class MetricsRoute:
         yield many("Gauge", "replicas", "Replicas of the hub that run", "", found.replicas)
         text = "Time since a replica wrote to the database that it is there"
         yield many("Gauge", "replica_lag_seconds", text, "replica", found.lags)
+        counts = {"named": len(nodes), "up": sum(each.bus for each in nodes)} if nodes else {}
+        yield many("Gauge", "broker_nodes", "Nodes of NATS", "state", counts.items())
         text = "Which share of its bytes a store of NATS holds"
         yield many("Gauge", "broker_store_ratio", text, "store", self.bus.fill.items())
         losses = {name: link.losses for name, link in links.items()}

@@ -123,6 +123,12 @@ async def test_every_metric_of_the_dashboard_and_of_the_alerts_exists(home: Home
     assert {name for name in known - shown if name.startswith("strawberry_")} == set()
 
 
+async def test_the_nodes_of_nats_are_counted(tmp_path: Path) -> None:
+    async with open_home(tmp_path / "home", kind="nats") as home:
+        found = await scrape(home)
+        assert (found["broker_nodes", ("named",)], found["broker_nodes", ("up",)]) == (1, 1)
+
+
 def promtool(*words: str | Path) -> str:
     require(shutil.which("promtool") is not None, "promtool is missing: apt-get install prometheus")
     done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
@@ -130,7 +136,7 @@ def promtool(*words: str | Path) -> str:
     return done.stdout
 
 
-def test_the_alerts_warn_when_nobody_leads_a_replica_is_gone_and_nats_is_nearly_full(tmp_path: Path) -> None:
+def test_the_alerts_warn_when_nobody_leads_a_replica_or_a_node_is_gone_and_nats_fills(tmp_path: Path) -> None:
     promtool("check", "rules", ALERTS)
     of = '{job="strawberry", instance="%s"}'
     # Two hubs for ten minutes; then the leader is gone, and the other one leads from the twelfth minute on.
@@ -141,11 +147,14 @@ def test_the_alerts_warn_when_nobody_leads_a_replica_is_gone_and_nats_is_nearly_
         f"strawberry_lead{of % 'b'}": "0x12 1x18",
         f"strawberry_replicas{of % 'b'}": "2x10 1x20",
         'strawberry_broker_store_ratio{job="strawberry", instance="b", store="retained"}': "0.7x10 0.9x20",
+        'strawberry_broker_nodes{job="strawberry", instance="b", state="named"}': "3x30",
+        'strawberry_broker_nodes{job="strawberry", instance="b", state="up"}': "3x10 2x20",
     }
     expected = {
         "HubDown": ("12m", {"job": "strawberry", "instance": "a"}),
         "NobodyLeads": ("12m", {"job": "strawberry"}),
         "ReplicaGone": ("20m", {"job": "strawberry"}),
+        "BrokerNodeGone": ("12m", {"job": "strawberry"}),
         "BrokerFills": ("20m", {"job": "strawberry", "store": "retained"}),
     }
     # The next one leads.
