@@ -19,7 +19,7 @@ def has_tls(urls: Iterable[str]) -> bool:
 
 
 def usable_brokers(
-    offered: Iterable[str], *, hub: str, hosts: Collection[str] | None, readable: bool
+    offered: Iterable[str], *, hub: str, hosts: Collection[str] | None, vouched: bool, readable: bool
 ) -> tuple[str, ...]:
     """Return the offered addresses that are safe to use, in their order.
 
@@ -29,6 +29,7 @@ def usable_brokers(
     Args:
         hub: Address of the hub.
         hosts: The only hosts allowed; None for any.
+        vouched: Whether other hosts are allowed with TLS.
         readable: Whether unencrypted connections are allowed.
     """
     beside_hub = is_loopback(host_of(hub))
@@ -37,7 +38,7 @@ def usable_brokers(
         for url in offered
         if urlsplit(url).scheme in BROKER_PORTS
         and host_of(url)
-        and (hosts is None or host_of(url) in hosts)
+        and (hosts is None or host_of(url) in hosts or (vouched and has_tls([url])))
         and (readable or not is_readable(url))
         and (beside_hub or not is_loopback(host_of(url)))
     ]

@@ -96,7 +96,7 @@ class Enrolment(DeviceBus):
         if (answer.hub_id, hub_key.kid) != (hub.card.hub_id, hub.card.key):
             raise InvalidMessage(f"the enrolment from {hub.http.url} is of another hub than it says it is")
         _check_tokens(answer, hub_key, hub_id=answer.hub_id, device=answer.device, kid=key.kid, now=now)
-        brokers = _usable(answer, hub=hub.http.url, hosts=None, tls=False, insecure=insecure)
+        brokers = _usable(answer, hub=hub.http.url, hosts=None, vouched=True, tls=False, insecure=insecure)
         if not brokers:
             raise _no_broker(answer)
         return cls(
@@ -188,12 +188,18 @@ class Enrolment(DeviceBus):
     def updated(self, answer: DeviceBus, *, hub: "Hub") -> Self:
         """Apply the hub's answer on where the bus is and how this device is named.
 
-        An answer over an unverified connection cannot name a new host, and a bus with TLS stays one. The
-        certificate authority is the one that the hub's key signed; a hub that names none keeps the old one.
+        An answer over an unverified connection cannot name a new host, except with TLS where the hub is on
+        this machine: who listens there must have a certificate of the authority that the hub's key signed.
+        A bus with TLS stays one, and a hub that names no authority keeps the old one.
         """
         hosts = None if hub.http.is_verified else {host_of(url) for url in (hub.http.url, *self.brokers)}
         brokers = _usable(
-            answer, hub=hub.http.url, hosts=hosts, tls=has_tls(self.brokers), insecure=self.insecure
+            answer,
+            hub=hub.http.url,
+            hosts=hosts,
+            vouched=hub.ca is not None and is_loopback(host_of(hub.http.url)),
+            tls=has_tls(self.brokers),
+            insecure=self.insecure,
         )
         changes = _bus_fields(answer) | {"brokers": brokers} if brokers else {}
         changes |= {
@@ -233,11 +239,11 @@ def _check_tokens(
 
 
 def _usable(
-    bus: BusAccess, *, hub: str, hosts: set[str] | None, tls: bool, insecure: bool
+    bus: BusAccess, *, hub: str, hosts: set[str] | None, vouched: bool, tls: bool, insecure: bool
 ) -> tuple[str, ...]:
     # The login of a shared broker may go unencrypted where its owner set it up so; a token never does.
     readable = not tls and (insecure or bus.login is not None)
-    return usable_brokers(bus.brokers, hub=hub, hosts=hosts, readable=readable)
+    return usable_brokers(bus.brokers, hub=hub, hosts=hosts, vouched=vouched, readable=readable)
 
 
 def _no_broker(bus: BusAccess) -> ConfigError | InvalidMessage:

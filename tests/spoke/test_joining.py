@@ -6,12 +6,14 @@ import logging
 import stat
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from contracts.errors import ConfigError, HubUntrusted, InvalidMessage
+from identity.certificates import Authority
 from identity.keys import KeyPair
 from spoke.membership.joining import Identity, join
 from spoke.presence.clock import HubClock
@@ -194,6 +196,19 @@ async def test_a_moved_broker_is_followed_on_known_hosts_only(
     assert stored["brokers"] == ["mqtt://127.0.0.1:1999"]
     hub.brokers[:] = ["mqtt://thief.example:1883"]
     assert (await joined(settings)).enrolment.brokers == ("mqtt://127.0.0.1:1999",)
+
+
+async def test_the_nodes_of_a_cluster_are_learned_from_the_hub_on_this_machine(
+    hub: StandInHub, settings: SpokeSettings, tmp_path: Path
+) -> None:
+    await joined(settings, hub.invite())
+    nodes = ("mqtts://one.lan:8883", "mqtts://two.lan:8883")
+    hub.brokers[:] = [*nodes, "mqtt://thief.example:1883"]
+    # Nothing that the hub's key signed could tell a node from another server.
+    assert (await joined(settings)).enrolment.brokers == (BROKER,)
+    hub.ca = Authority.load_or_create(tmp_path / "certs").pem
+    found = (await joined(settings)).enrolment
+    assert (found.brokers, found.ca) == (nodes, hub.ca)
 
 
 async def test_the_qos_that_the_hub_names_is_taken_over_at_the_join_and_later(
