@@ -15,9 +15,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from chat.http.guard import page_policy
-from hub_web.joining import ADMITTING, FROM_HUB, RUNNING, install_lines, join_line
+from hub_web.joining.commands import ADMITTING, FROM_HUB, RUNNING, install_lines, join_line
+from hub_web.joining.wheel import make_wheel, wheel_name
 from hub_web.texts import LANGUAGE, text
-from hub_web.wheel import make_wheel, wheel_name
 
 Theme = Literal["auto", "light", "dark"]
 THEME_COOKIE: Final = "strawberry_theme"

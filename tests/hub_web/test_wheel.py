@@ -11,8 +11,8 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from hub_web.joining import install_lines
-from hub_web.wheel import make_wheel, wheel_name
+from hub_web.joining.commands import install_lines
+from hub_web.joining.wheel import make_wheel, wheel_name
 
 
 def test_the_wheel_installs_and_its_record_names_what_is_in_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hub_server.system.first_steps import LanState, show_lan
 from hub_web import limits
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
-from hub_web.joining import FROM_HUB, RUNNING, install_lines, join_line
+from hub_web.joining.commands import FROM_HUB, RUNNING, install_lines, join_line
 from hub_web.pages.devices.devices import add_device, enter_code, state_of
 from hub_web.parts import network
 from hub_web.parts.layout import Words, card, code, dot, note, problem, refilled, row

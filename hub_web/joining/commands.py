@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hub_web.wheel import wheel_name
+from hub_web.joining.wheel import wheel_name
 
 WHEELS: Final = "/join/"
 """Path below which the hub serves its own wheel."""
