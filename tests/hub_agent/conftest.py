@@ -11,8 +11,9 @@ from tests.model_server import ScriptedModel
 
 @pytest.fixture(autouse=True)
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sentence waits for its index also on a busy machine."""
-    monkeypatch.setattr("agent_core.limits.CATCH_UP_S", 60.0)
+    """A sentence waits for its index and its language also on a busy machine."""
+    for wait in ("CATCH_UP_S", "FIRST_INTENT_WAIT_S"):
+        monkeypatch.setattr(f"agent_core.limits.{wait}", 60.0)
 
 
 @pytest.fixture
