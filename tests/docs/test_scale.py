@@ -48,6 +48,7 @@ class Machines:
         mqtt, nats, cluster, http = self._ports[machine]
         others = ",".join(f"127.0.0.1:{self._ports[name][2]}" for name in MACHINES)
         changed = {
+            " --pwprompt": "",
             "nats --lan": f"nats --mqtt-port {mqtt} --nats-port {nats} --cluster-port {cluster}",
             "one.lan,two.lan,three.lan": others,
             "hub --lan --replica one": f"hub --http-port {http} --replica {machine}",
