@@ -17,7 +17,7 @@ from contracts.limits import MAX_HOME_CARD_ID
 from contracts.phrases import for_people
 from contracts.text import shortened
 from hub_live.events.kinds import NotificationData, TimerData, WatcherData
-from hub_live.watchers.decisions.kinds import kind_of
+from hub_live.watchers.decisions.kinds import NOTIFY, kind_of
 from hub_live.watchers.operations import list_timers, pause_timer, remove_timer, resume_timer
 from hub_live.watchers.timers.timers import TimerSummary
 from hub_live.world import operations as world
@@ -461,7 +461,10 @@ class _Board:
 
     def _tell(self, event: Event[WatcherData] | Event[NotificationData]) -> None:
         data = event.data
-        if isinstance(data, NotificationData) or kind_of(data.decision or "").is_told:
+        kind = None if isinstance(data, NotificationData) else kind_of(data.decision or "")
+        # What told its owner something only is here already, as what was told.
+        is_here = kind is NOTIFY and event.user == view.user.id
+        if kind is None or (kind.is_told and not is_here):
             self._told[event.id] = event
             while len(self._told) > limits.TOLD_SHOWN:
                 del self._told[min(self._told)]

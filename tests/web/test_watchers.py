@@ -293,6 +293,13 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
     wait_for(lambda: client.request("GET", "/api/watchers")[0]["state"] == "active", what="the yes")
     [made] = client.request("GET", "/api/watchers")
     assert (made["predicate"], made["model_calls"]) == ("disk > 95", 0)
+    house.json("call", "nas", "NasSkill.fill", "percent=97")
+    home = page_of(locale="de-DE").open("/")
+    # What it told and that it told it are one thing.
+    fired = home.locator(".sb-fired", has_text=made["title"] or made["name"])
+    expect(fired).to_have_count(1)
+    expect(fired).to_contain_text("97 %")
+    house.json("call", "nas", "NasSkill.fill", "percent=42")
     client.request("DELETE", f"/api/watchers/{made['name']}")
 
 
