@@ -30,25 +30,33 @@ def estimate_tokens(text: str) -> int:
     return ascii_size // _ASCII_PER_TOKEN + (size - ascii_size) // _BYTES_PER_TOKEN
 
 
-class Household(Strict):
-    """``[household]``: what the prompt says of the household.
+class Place(Strict):
+    """Where the household is.
 
     Attributes:
-        rules: What the assistant must never do, or always, in the words of the owner.
         latitude: In degrees, for the times of the sun; not in the prompt.
         longitude: Likewise.
     """
 
-    language: Language = "en"
     time_zone: TimeZone = "UTC"
+    latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
+    longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
+
+
+class Household(Place):
+    """``[household]``: what the prompt says of the household.
+
+    Attributes:
+        rules: What the assistant must never do, or always, in the words of the owner.
+    """
+
+    language: Language = "en"
     units: Units = "metric"
     # They are in every prompt.
     rules: Annotated[
         tuple[Annotated[str, matching(r"^[^\r\n]{1,300}$", "one line of up to 300 characters")], ...],
         Field(max_length=20),
     ] = ()
-    latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
-    longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
 
     def of(self, language: str | None, time_zone: str | None) -> "Household":
         """Return the household as a person has it, who may have a language and a time zone of their own."""

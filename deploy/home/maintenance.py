@@ -7,6 +7,7 @@ from typing import Any, BinaryIO, cast
 
 from pydantic import SecretStr
 
+from agent_core.prompt import Place
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import HomeAssistantTrial, McpServers
 from contracts.errors import ConfigError
@@ -14,6 +15,7 @@ from deploy.directory import STAGE, Home
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
 from deploy.settings.options import LanOptions, check_lan_ports
+from deploy.settings.settings import check_settings, read_household
 from deploy.settings.writing import write_table
 from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAccess
 from hub_server.system.logs import LogRing
@@ -115,6 +117,17 @@ class Maintenance:
             check_lan_ports(self._lan, mqtts=self._mqtts)
             provide_certificate(self._home)
         write_table(self._home.directory, "lan", {"enabled": enabled})
+
+    def read_place(self) -> Place:
+        """Return where the settings say that the household is."""
+        return Place(**read_household(self._home).model_dump(include=set(Place.model_fields)))
+
+    def write_place(self, place: Place) -> Place:
+        """Write what is given of it into ``[household]``."""
+        # Settings that somebody has broken meanwhile would keep the hub from starting again.
+        check_settings(self._home)
+        write_table(self._home.directory, "household", place.model_dump(exclude_unset=True))
+        return self.read_place()
 
     async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
         """Try address and token, and write them into the settings."""

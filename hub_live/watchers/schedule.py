@@ -91,7 +91,7 @@ class Schedule:
                 "{sun} depends on where the household is, which is not set",
                 sun=self.sun,
                 hint="Choose a time of the day in its place. "
-                "Add latitude and longitude to [household] in strawberry.toml.",
+                "An admin can set where the home is on the page System.",
             )
         from astral import Observer, sun  # 30 ms that only a home with such a schedule needs
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, SecretStr, ValidationError
 
+from agent_core.prompt import Place
 from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.answers.system import FoundHomeAssistant, HomeAssistantTrial
@@ -25,6 +27,7 @@ STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 _IN_PERSON: Final = Needs(("admin",), admin=True, confirms=True, password=True)
 """Who can connect, and which program acts on behalf of whom, an admin decides with the password."""
+_RESTARTS: Final = replace(_IN_PERSON, password=False)
 
 
 class LanState(LanAccess):
@@ -71,6 +74,32 @@ async def switch_lan(system: System, asking: Bearer, enabled: bool) -> LanState:
     _log.warning("%s, by %s", act, asking.user.id)
     asyncio.get_running_loop().call_later(limits.RESTART_S, system.host.restart)
     return _state(system, asking)
+
+
+@first_steps.get(ADMIN, "/place")
+async def show_place(system: System, asking: Bearer) -> Place:
+    """Return where the home is, for sunrise and sunset, and its time zone."""
+    try:
+        return await asyncio.to_thread(system.host.read_place)
+    except ConfigError as error:
+        raise InvalidMessage(error.message, hint=error.hint) from None
+
+
+@first_steps.patch(_RESTARTS, "/place")
+async def set_place(system: System, asking: Bearer, place: Place) -> Place:
+    """Change where the home is, or its time zone, in `[household]` of `strawberry.toml`; the hub restarts.
+
+    What is left out stays; `null` for both coordinates removes them.
+    """
+    if (place.latitude is None) != (place.longitude is None):
+        raise InvalidMessage("latitude and longitude belong together", hint="Fill in both, or none.")
+    try:
+        written = await asyncio.to_thread(system.host.write_place, place)
+    except ConfigError as error:
+        raise InvalidMessage(error.message, hint=error.hint) from None
+    asking.note("set where the home is")
+    asyncio.get_running_loop().call_later(limits.RESTART_S, system.host.restart)
+    return written
 
 
 @first_steps.get(ADMIN, "/home-assistant/found")

@@ -6,6 +6,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from pydantic import SecretStr
 
+from agent_core.prompt import Place
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import HomeAssistantTrial, LinkHealth, McpServers
 from contracts.wire import OrAbsent, Part, Phrased, PhraseText
@@ -155,6 +156,22 @@ class Host(Protocol):
 
         Raises:
             ConfigError: If it cannot be changed here, a port is taken, or the certificates cannot be made.
+        """
+        ...
+
+    def read_place(self) -> Place:
+        """Return where the settings say that the household is; blocks.
+
+        Raises:
+            ConfigError: If they cannot be used.
+        """
+        ...
+
+    def write_place(self, place: Place) -> Place:
+        """Write what is given of it into the settings, for the next start, and return all; blocks.
+
+        Raises:
+            ConfigError: If they cannot be used.
         """
         ...
 

@@ -179,6 +179,7 @@ def _acts() -> dict[str, str]:
         "home-assistant expose": text("Show devices in Home Assistant"),
         "home-assistant hide": text("Hide devices from Home Assistant"),
         "connect Home Assistant": text("Connect Home Assistant"),
+        "set where the home is": text("Set where the home is"),
         "allow other machines to connect": text("Allow other machines to connect"),
         "let only this machine connect": text("Let only this machine connect"),
     }

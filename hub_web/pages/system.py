@@ -12,9 +12,8 @@ from contracts.phrases import for_people
 from contracts.wire import rfc3339
 from hub_agent.bus.connection import BusHealth
 from hub_agent.settings import BusKind
-from hub_server.system import operations
+from hub_server.system import first_steps, operations
 from hub_server.system.cluster import status
-from hub_server.system.first_steps import show_lan
 from hub_server.system.host import CheckAnswer
 from hub_server.system.operations import RestorableBackup, ShownLine, SystemState
 from hub_web import limits
@@ -38,6 +37,7 @@ from hub_web.parts.layout import (
     stack,
 )
 from hub_web.parts.network import show_lan as show_access
+from hub_web.parts.place import show_place
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -53,7 +53,9 @@ async def system() -> None:
         _links(found)
         _stores(found)
     with card(text("Access from other machines"), icon="wifi"):
-        show_access(await view.api(show_lan), can_end=True)
+        show_access(await view.api(first_steps.show_lan), can_end=True)
+    with card(text("Your home"), icon="home"):
+        show_place(await view.api(first_steps.show_place))
     members = await view.api(status)
     for kind, title in (("replica", text("Replicas of the hub")), ("node", text("Nodes of NATS"))):
         if found_of_kind := [each for each in members if each.kind == kind]:

@@ -53,6 +53,14 @@ def show_trust(address: str = "") -> None:
                 note(text(steps))
 
 
+def show_restart() -> None:
+    """Cover the page until the hub that restarts serves it again."""
+    with view.dialog(text("The hub restarts")) as waiting:
+        waiting.props("persistent")
+        note(text("This takes some seconds. Then this page loads again by itself."))
+        ui.spinner(size="lg", color=None).classes("sb-centre")
+
+
 def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool = False) -> None:
     """Show who can connect, with the switch where it can be changed.
 
@@ -91,10 +99,7 @@ def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool =
         ):
             return
         await view.api(switch_lan, not is_on)
-        with view.dialog(text("The hub restarts")) as waiting:
-            waiting.props("persistent")
-            note(text("This takes some seconds. Then this page loads again by itself."))
-            ui.spinner(size="lg", color=None).classes("sb-centre")
+        show_restart()
 
     with actions():
         if not is_on:

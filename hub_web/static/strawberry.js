@@ -220,6 +220,21 @@
       }
       return null;
     }),
+    zone: () => ({ zone: Intl.DateTimeFormat().resolvedOptions().timeZone }),
+    // The time zone of this device and where it is, to a kilometre; only the zone if it does not tell.
+    place: () =>
+      new Promise((resolve) => {
+        const { zone } = globalThis.strawberry.zone();
+        const fail = () => resolve({ zone });
+        const round = (degrees) => Math.round(degrees * 100) / 100;
+        const take = ({ coords }) =>
+          resolve({ zone, latitude: round(coords.latitude), longitude: round(coords.longitude) });
+        // A person may leave the browser's question open.
+        setTimeout(fail, 45_000);
+        if (isSecureContext && navigator.geolocation) {
+          navigator.geolocation.getCurrentPosition(take, fail, { timeout: 20_000 });
+        } else fail();
+      }),
     // Why this browser shows no notifications of the hub, or under which id it is told of them.
     async told() {
       if (!isSecureContext) return { problem: "insecure" };

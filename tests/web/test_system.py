@@ -44,6 +44,34 @@ def test_health_and_the_live_log(
     assert phone.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_where_the_home_is_comes_from_the_browser(
+    tmp_path: Path,
+    sandbox_files: Path,
+    page_of: Callable[..., Visitor],
+    picture: Callable[[Page, str], Path],
+) -> None:
+    with House(tmp_path / "house", sandbox=sandbox_files, debug=False) as home:
+        home.start_up("--no-spoke")
+        visitor = page_of(of=home)
+        # The hub restarts under the page.
+        visitor.expected += ["WebSocket", "ERR_", "401", "Failed to fetch"]
+        visitor.context.grant_permissions(["geolocation"])
+        visitor.context.set_geolocation({"latitude": 52.5163, "longitude": 13.3777})
+        page = visitor.open("/system")
+        page.get_by_role("button", name="Use where this device is").click()
+        expect(page.get_by_label("Latitude")).to_have_value("52.52")
+        expect(page.get_by_label("Longitude")).to_have_value("13.38")
+        picture(page, "system-place")
+        zone = page.evaluate("Intl.DateTimeFormat().resolvedOptions().timeZone")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("dialog")).to_contain_text("The hub restarts")
+        # The page loads again by itself.
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(page.get_by_label("Latitude")).to_have_value("52.52")
+        found = home.ask("/api/system/place")
+        assert found == {"latitude": 52.52, "longitude": 13.38, "time_zone": zone}
+
+
 def test_a_fresh_hub_is_restored_in_the_browser_and_a_device_connects_by_itself(
     tmp_path: Path,
     sandbox_files: Path,

@@ -40,7 +40,7 @@ class Clock:
             raise InvalidMessage(
                 "sun depends on where the household is, which is not set",
                 hint="Choose a time of the day in its place. "
-                "Add latitude and longitude to [household] in strawberry.toml.",
+                "An admin can set where the home is on the page System.",
             )
 
     def part(self, name: str) -> Callable[[float], Value]:

@@ -1,0 +1,59 @@
+"""Form for where the home is: coordinates for the times of the sun, and the time zone."""
+
+from typing import Any
+from zoneinfo import available_timezones
+
+from nicegui import ui
+
+from agent_core.prompt import Place
+from hub_server.system.first_steps import set_place
+from hub_web import limits
+from hub_web.parts.calls.forms import choice, number_field, refuse
+from hub_web.parts.layout import actions, note
+from hub_web.parts.network import show_restart
+from hub_web.texts import text
+from hub_web.view import view
+
+
+def show_place(found: Place) -> None:
+    """Show where the home is, with fields and a button that asks the browser."""
+    note(text("For sunrise and sunset, day and night, and all times of the home. The hub restarts with it."))
+    # Not all that Python knows are listed.
+    zones = sorted({found.time_zone, *available_timezones()})
+    with ui.element("div").classes("sb-form"):
+        latitude = number_field(text("Latitude"), found.latitude, least=-90, most=90)
+        longitude = number_field(text("Longitude"), found.longitude, least=-180, most=180)
+        zone = choice(text("Time zone"), zones, found.time_zone)
+
+    async def ask_browser(question: str) -> dict[str, Any]:
+        told = await view.client.run_javascript(f"return await {question}", timeout=limits.BUILD_S)
+        if not isinstance(told, dict) or told.get("zone") not in zones:
+            return {}
+        zones.remove(told["zone"])
+        zones.insert(0, told["zone"])
+        zone.set_options(zones, value=zone.value)
+        return told
+
+    async def use_device() -> None:
+        told = await ask_browser("strawberry.place()")
+        zone.value = told.get("zone", zone.value)
+        if "latitude" in told:
+            latitude.value, longitude.value = told["latitude"], told["longitude"]
+        else:
+            view.notify(text("This browser does not tell where it is: type it."), kind="warning")
+
+    async def save() -> None:
+        if not zone.value:
+            refuse(zone, text("This is needed."))
+        place = Place(latitude=latitude.value, longitude=longitude.value, time_zone=zone.value)
+        await view.api(set_place, place)
+        show_restart()
+
+    with actions():
+        view.button(text("Use where this device is"), use_device, icon="my_location")
+        view.button(text("Save"), save, kind="primary")
+
+    async def offer_zone() -> None:
+        await ask_browser("strawberry.zone()")
+
+    view.run(offer_zone(), name="time zone")
