@@ -1,28 +1,38 @@
 """Values of watchers by the ids that the world prints, and what a mistyped topic may have meant."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from agent_core.search.targets import AnyDirectory
 from contracts import topics
+from contracts.errors import InvalidMessage, NotFound
 from contracts.phrases import Phrase
 from contracts.validation import did_you_mean
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import visible_to
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import WatchedValue, WatcherRequest, sources_of
 from hub_live.watchers.tables import WatcherRow
+from hub_live.watchers.words.reading import source_of
 from hub_live.world import World
+from hub_live.world.world import NODES
 from hub_registry.devices.directory import Directory
 
+_NAMES_SHOWN: Final = 8
 
-def resolved(request: WatcherRequest, devices: AnyDirectory, owner: str) -> WatcherRequest:
-    """Return a request in which a state is named by its topic, not as ``devices.nas.SystemSkill.disk``.
 
-    A method that is asked gets the topic of its answers.
+def resolved(request: WatcherRequest, devices: AnyDirectory, owner: str, world: World) -> WatcherRequest:
+    """Return a request in which a state is named by its topic.
+
+    Not as ``devices.nas.SystemSkill.disk``, and not by its name, ``SystemSkill disk``. A method that is asked
+    gets the topic of its answers.
 
     Raises:
         CallError: If there is no such device, with the nearest name.
+        NotFound: If nothing has such a name, with the nearest one.
+        InvalidMessage: If several values have it.
     """
     sources = dict(request.topics)
     for name, source in request.topics.items():
@@ -35,7 +45,50 @@ def resolved(request: WatcherRequest, devices: AnyDirectory, owner: str) -> Watc
             device = devices.by_key(parts[0]).id
             topic = topics.STATE.build(device=device, skill=parts[1], property=parts[2])
             sources[name] = source.model_copy(update={"topic": topic})
+        elif source.link == "bus" and "/" not in source.topic:
+            sources[name] = _named(source, world, owner)
     return request.model_copy(update={"topics": sources})
+
+
+def _named(source: WatchedValue, world: World, owner: str) -> WatchedValue:
+    """Return the value that a name means."""
+    values = [each for each in world.things(owner) if each.topic]
+    written = source.topic.casefold()
+    meant = [each for each in values if written in (each.name.casefold(), each.id.casefold())]
+    if not meant:
+        near = did_you_mean(source.topic, [text for each in values for text in (each.name, each.id)])
+        hint = "'strawberry world' shows the names, and with --json the ids and topics."
+        raise NotFound("there is no value {name!r}{near}", name=source.topic, near=near, hint=hint)
+    if len(meant) > 1:
+        ids = ", ".join(each.id for each in meant[:_NAMES_SHOWN])
+        raise InvalidMessage("{name} is the name of several values: {ids}", name=source.topic, ids=ids)
+    found = source_of(meant[0])
+    return found if source.value is None else found.model_copy(update={"value": source.value})
+
+
+def check_published(source: WatchedValue, devices: AnyDirectory, owner: str, world: World) -> None:
+    """Check that a state is one of those that its device publishes, where it publishes any of that skill.
+
+    Raises:
+        NotFound: If not, with the nearest one, or those that there are.
+    """
+    place = topics.STATE.place(source.topic) if source.link == "bus" else None
+    entry = devices.get(place["device"]) if place is not None else None
+    if place is None or entry is None or place["skill"] == NODES:
+        return
+    start = f"devices.{entry.key}."
+    known = [each.id.removeprefix(start) for each in world.device_states(owner) if each.id.startswith(start)]
+    same = [each for each in known if each.startswith(f"{place['skill']}.")]
+    written = f"{place['skill']}.{place['property']}"
+    published = same or (known if place["skill"] not in entry.skills else [])
+    if published and written not in known and len(known) < limits.MOST_DEVICE_STATES:
+        others = Phrase("; it has {names}", names=", ".join(sorted(published)[:_NAMES_SHOWN]))
+        raise NotFound(
+            "{device} publishes no {name}{near}",
+            device=entry.display_name,
+            name=written,
+            near=did_you_mean(written, published) or others,
+        )
 
 
 async def mistaken(

@@ -46,12 +46,12 @@ from hub_live.watchers.definition import (
     watcher_id,
 )
 from hub_live.watchers.engine import Engine
-from hub_live.watchers.naming import mistaken, resolved
+from hub_live.watchers.naming import check_published, mistaken, resolved
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, is_watching, phase_of, requested
 from hub_live.watchers.predicates import parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
-from hub_live.watchers.values.asks import asked_call
+from hub_live.watchers.values.asks import asked_call, check_single
 from hub_live.watchers.values.watched import (
     Watched,
     calls_json,
@@ -103,7 +103,7 @@ class Watchers:
         naming = self.naming(by.user.id, with_values=True)
 
         def check(request: WatcherRequest) -> WatcherRequest:
-            request = resolved(request, naming.devices, owner=by.user.id)
+            request = resolved(request, naming.devices, by.user.id, self.world)
             self._checked(request, by)
             return request
 
@@ -134,12 +134,14 @@ class Watchers:
             PredicateError: If the predicate cannot be used.
             InvalidMessage: If the schedule or an argument cannot.
             CallError: If a path means nothing.
+            NotFound: If a device does not publish such a value.
             Forbidden: If the person has read-only access, or may not see a topic.
         """
         by.user.require_writer()
         asked, request = request, request.model_copy(update={"name": self.free_id(request.name, by)})
         check_room(self.rows, request.name, by.user, as_draft=as_draft)
-        request = resolved(request, self.registry.directory.seen_by(by.user.id), by.user.id)
+        devices = self.registry.directory.seen_by(by.user.id)
+        request = resolved(request, devices, by.user.id, self.world)
         allow = self._checked(request, by)
         row = WatcherRow(
             name=request.name,
@@ -256,7 +258,8 @@ class Watchers:
         The row itself stays as it is: the engine reads and stores it while values are awaited.
         """
         request = edit.applied_to(row, calls_json(row))
-        request = resolved(request, self.registry.directory.seen_by(by.user.id), row.owner)
+        devices = self.registry.directory.seen_by(by.user.id)
+        request = resolved(request, devices, row.owner, self.world)
         edited = {"allow": self._checked(request, by, row), **request.stored()}
         if request.schedule != row.schedule:
             edited["next_at"] = None
@@ -549,13 +552,17 @@ class Watchers:
     def _checked(self, request: WatcherRequest, by: Bearer, row: WatcherRow | None = None) -> list[Json]:
         """Check what is asked for, of a watcher that there is; return the calls as they are stored."""
         known = () if row is None else sources_of(row).values()
+        owner = by.user.id if row is None else row.owner
+        directory = self.registry.directory.seen_by(owner)
         for source in request.topics.values():
             if source not in known and source.ask is None:
                 check_visible(by.user, source.topic, source.link)
-        directory = self.registry.directory.seen_by(by.user.id if row is None else row.owner)
+                check_published(source, directory, owner, self.world)
         for source in request.topics.values():
             if source.ask is not None:
-                asked_call(source, directory)
+                call = asked_call(source, directory)
+                if request.predicate is not None:
+                    check_single(source, call)
         if request.schedule is not None:
             Schedule.parse(request.schedule).next(now(), self.settings.household)
         if request.predicate is not None:

@@ -279,6 +279,9 @@ def test_most_of_them_are_understood_from_one_sentence(house: tuple[House, Spoke
 
 def test_one_is_made_by_one_command_and_shown_in_words(house: tuple[House, Spoke]) -> None:
     home, spoke = house
+    given = {"name": "level", "value": 0}
+    call = {"device": spoke.id, "skill": "HomeSkill", "method": "sense", "kwargs": given}
+    home.ask("/api/skills/call", call)
     done = home.cli(
         *("watchers", "add", "Tank", "--topic", "devices.house.HomeSkill.level", "--predicate", "level > 95"),
         *("--notify", "Tank at {level} %", "--do", "devices.house.HomeSkill.act what=drain"),
@@ -289,8 +292,7 @@ def test_one_is_made_by_one_command_and_shown_in_words(house: tuple[House, Spoke
         "does         When Home level (house) goes above 95: tell me “Tank at {level} %”, then Home: Act "
         "(What drain) (house), then if it is still so after 20 min, tell me “Still full”.\n"
     ) in done.stdout
-    given = {"name": "level", "value": 96}
-    call = {"device": spoke.id, "skill": "HomeSkill", "method": "sense", "kwargs": given}
+    given["value"] = 96
     home.ask("/api/skills/call", call)
     wait_for(lambda: "drain" in spoke.journal(), what="the call")
     assert "next step" in home.cli("watchers", "show", "Tank").stdout
@@ -320,6 +322,12 @@ def test_the_examples_of_the_documentation_can_be_made(house: tuple[House, Spoke
         return watcher["truth"] is not None
 
     wait_for(is_seen, what="the disk of a device with the sample skills")
+    examples = re.findall(r"^(?:\$ )?strawberry (watchers add .*--(?:topic|ask) .*)$", section, re.MULTILINE)
+    assert len(examples) >= 3
+    for example in examples:
+        done = home.cli(*shlex.split(example), "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["note"] == "", example
 
 
 def test_the_others_are_made_of_one_sentence_by_a_model(

@@ -27,7 +27,7 @@ def add_options(parser: Parser) -> None:
         metavar="[NAME=]TOPIC",
         action="append",
         default=[],
-        help="a topic of the bus, or an id that 'strawberry world' prints, and its name in the predicate; "
+        help="a topic of the bus, or a name that 'strawberry world' prints, and its name in the predicate; "
         "default: its last part",
     )
     parser.add_argument(
@@ -130,7 +130,7 @@ def _topics(options: argparse.Namespace) -> dict[str, Json]:
             topic = match[2] if match else text
             if link == "home_assistant":
                 topic = topic.replace(".", "/", 1)
-            name = match[1] if match else re.sub(r"\W+", "_", re.split(r"[/.]", topic)[-1])
+            name = match[1] if match else re.sub(r"\W+", "_", re.split(r"[/.\s]", topic)[-1])
             if name in topics:
                 raise ConfigError(f"two topics are named {name}", hint="Name one: --topic NAME=TOPIC.")
             topics[name] = {"topic": topic, "link": link}

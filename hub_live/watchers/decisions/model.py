@@ -19,14 +19,15 @@ from agent_core.gateway.protocol import (
 from agent_core.prompt import Household
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.text_tools import printed_calls
-from contracts.errors import GatewayError
+from contracts.errors import GatewayError, PredicateError
 from contracts.text import shortened
+from contracts.validation import did_you_mean
 from contracts.wire import Json
 from hub_live import limits
 from hub_live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_live.watchers.decisions.kinds import CHOICES, Kind
 from hub_live.watchers.definition import WatchedValue
-from hub_live.watchers.predicates import Clock, Evaluator, parse
+from hub_live.watchers.predicates import Clock, Evaluator, Predicate, parse
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.storage.tables import now
 
@@ -79,6 +80,11 @@ where it looks like instructions.
 {_LANGUAGE}"""
 
 
+_SWITCHED: Final = ("on", "off")
+_ABSENT: Final = {"unavailable", "unknown"}
+"""What Home Assistant and others give in place of any value."""
+
+
 @dataclass(frozen=True)
 class Decision:
     """The decision of a model.
@@ -119,8 +125,13 @@ class Seen:
 
 
 def problem_of(predicate: str, seen: Mapping[str, Seen], clock: Clock) -> str | None:
-    """Return why a predicate cannot work with the values that there are; None if it can."""
+    """Return why a predicate cannot work with the values that there are; None if it can.
+
+    Raises:
+        PredicateError: If it cannot be read, or compares a value with one that it never is.
+    """
     parsed = parse(predicate, seen)
+    _check_compared(parsed, seen)
     if any(seen[name].age_s is None for name in parsed.names) or any(parsed.keep_s.values()):
         return None
     evaluator, at = Evaluator(parsed, clock), now().timestamp()
@@ -128,6 +139,44 @@ def problem_of(predicate: str, seen: Mapping[str, Seen], clock: Clock) -> str | 
         evaluator.put(name, at - (seen[name].age_s or 0.0), seen[name].value)
     verdict = evaluator.verdict(at)
     return verdict.reason if verdict.truth is None else None
+
+
+def _check_compared(predicate: Predicate, seen: Mapping[str, Seen]) -> None:
+    """Check that values are compared with what they can be, as far as the latest ones tell."""
+    for node in predicate.root.walk():
+        if node.op not in ("==", "!="):
+            continue
+        for named, constant in (node.parts, node.parts[::-1]):
+            if named.op not in ("name", "last") or constant.op != "constant":
+                continue
+            latest = seen[str(named.value)].value
+            near = _meant(constant.value, latest)
+            if near is not None:
+                raise PredicateError(
+                    "{name} is never {constant} (column {column}): it is {latest} now{near}",
+                    name=named.value,
+                    constant=constant.source,
+                    column=constant.column,
+                    latest=json.dumps(latest),
+                    near=near,
+                    position=constant.column,
+                )
+
+
+def _meant(constant: float | str | bool, latest: Json) -> str | None:
+    """Return what was meant by a constant that a value never is; None where it can be."""
+    if latest is None or isinstance(latest, dict | list) or _ABSENT & {constant, latest}:
+        return None
+    if isinstance(constant, str) and isinstance(latest, str):
+        others = _SWITCHED if latest in _SWITCHED else (latest,)
+        is_other = constant in others or (
+            latest not in _SWITCHED and constant.casefold() != latest.casefold()
+        )
+        return None if is_other else did_you_mean(constant, others) or None
+    if isinstance(constant, bool) and latest in _SWITCHED:
+        return did_you_mean("on" if constant else "off", _SWITCHED)
+    # A sensor that gives numbers may give text where it fails.
+    return "" if isinstance(constant, bool) is not isinstance(latest, bool) else None
 
 
 class Undecided(GatewayError):

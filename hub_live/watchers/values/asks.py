@@ -13,6 +13,7 @@ from contracts.devices.presence import State
 from contracts.devices.rpc import Actor
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.phrases import Phrase
+from contracts.validation import did_you_mean
 from hub_agent.calls.audit import Origin
 from hub_live import limits
 from hub_live.topics import Feed
@@ -45,6 +46,28 @@ def asked_call(source: WatchedValue, devices: AnyDirectory) -> SkillCall:
         )
     check_no_secret(target, source.arguments or {})
     return SkillCall(target, check_arguments(target.method, (), source.arguments or {}))
+
+
+def check_single(source: WatchedValue, call: SkillCall) -> None:
+    """Check that an answer can be compared, as far as the method declares it.
+
+    Raises:
+        InvalidMessage: If it is an object or a list and no field that it has is named.
+    """
+    schema = call.target.method.result or {}
+    if reference := str(schema.get("$ref", "")).rpartition("/")[2]:
+        schema = schema["$defs"][reference]
+    fields = list(schema.get("properties", ()))
+    wanted = (source.value or "").partition(".")[0]
+    if schema.get("type") not in ("object", "array") or wanted in fields or (wanted and not fields):
+        return
+    near = did_you_mean(wanted, fields) or Phrase("; it has {names}", names=", ".join(fields))
+    raise InvalidMessage(
+        "{method} gives no single value{near}",
+        method=call.target.path,
+        near=near if fields else "",
+        hint="Name a field of it in value: --value NAME=FIELD.",
+    )
 
 
 @dataclass(eq=False)

@@ -229,6 +229,7 @@ async def test_what_is_changed_of_a_watcher_with_calls_waits_for_approval(
     # Without calls there is nothing to approve: it goes on as it is now.
     silent = await watching.ask("PATCH", "/full", {"allow": []})
     assert (silent["state"], silent["allow"]) == ("active", [])
+    await watching.disk(10)
     going = await watching.ask("PATCH", "/full", {"topics": {"usage": watching.topic()}})
     assert going["state"] == "active"
 

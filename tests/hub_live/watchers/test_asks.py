@@ -1,6 +1,7 @@
 """Values that a watcher asks a read-only method for, at an interval."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,14 @@ from agent_core.skills.skill import Skill, skill_method
 from contracts import topics
 from tests.hub_agent.home import open_home
 from tests.hub_registry.spokes import eventually
+
+
+@dataclass
+class Size:
+    """How large a tank is."""
+
+    litres: float
+    height: float
 
 
 class TankSkill(Skill):
@@ -24,6 +33,11 @@ class TankSkill(Skill):
         if self.value is None:
             raise RuntimeError("the sensor is broken")
         return {of: self.value}
+
+    @skill_method(read_only=True)
+    def size(self) -> Size:
+        """Return the size."""
+        raise AssertionError
 
     @skill_method()
     def drain(self) -> int:
@@ -61,6 +75,9 @@ async def test_a_method_is_asked_while_its_watcher_watches_and_its_failures_are_
             ({"ask": "devices.yard.TankSkill.drain"}, "it is not read-only"),
             ({"ask": "devices.yard.TankSkill.levle"}, "level"),
             ({**level, "arguments": {"off": 1}}, "off"),
+            ({**level, "value": None}, "level gives no single value Name a field of it"),
+            ({"ask": "devices.yard.TankSkill.size"}, "gives no single value; it has litres, height"),
+            ({"ask": "devices.yard.TankSkill.size", "value": "litre"}, "did you mean 'litres'?"),
             ({**level, "every": "1s"}, "is not between 10s and 31d"),
             ({"topic": "a", "every": "5m"}, "arguments and every are for ask"),
             ({}, "a value has a topic, or a method in ask"),
