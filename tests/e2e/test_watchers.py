@@ -176,8 +176,9 @@ def test_a_hub_that_is_killed_while_it_acts_does_not_act_again_and_says_so(
     disk.fill(97)
     [entry] = disk.decided("act")
     assert (entry["state"], entry["actions"][0]["outcome"]) == ("interrupted", "unknown")
-    assert f'{STOP}(name="camera"): perhaps done' in wait_for(disk.notes, what="the notification")[0]
-    assert f"{STOP}: perhaps done" in disk.house.cli("watchers", "show", "full").stdout
+    did = "Programs: Stop (Name camera) (nas): perhaps done"
+    assert did in wait_for(disk.notes, what="the notification")[0]
+    assert did in disk.house.cli("watchers", "show", "full").stdout
     wait_for(lambda: not disk.films(), what="the camera to end")
     disk.film()
     disk.fill(50)
