@@ -149,6 +149,8 @@ DATABASE_TRUSTED_S: Final = 1.0
 LEAD_SILENT_MS: Final = 3_000
 LEAD_BEAT_S: Final = 0.5
 """A leader says twice a second that it is there; one that is silent for three seconds is followed."""
+LEAD_OFF_BUS_S: Final = 10.0
+"""How long a leader may be without the broker while another replica has it: longer than a reconnect takes."""
 NAME_WAIT_MS: Final = 5_000
 """How long a replica waits for its name: longer than a session counts whose process is silent."""
 REPLICA_SEEN_S: Final = 1.0

@@ -101,6 +101,7 @@ class Replica:
 
     def __init__(self, store: Store, row: ReplicaRow, *, on_bus: Callable[[], bool]) -> None:
         self._on_bus = on_bus
+        self._was_on_bus_at = time.monotonic()
         self._store = store
         self._row = row
         self._session = store.candidacy()
@@ -137,7 +138,7 @@ class Replica:
         try:
             while True:
                 try:
-                    gained = await asyncio.to_thread(session.gain)
+                    gained = not await self._stands_back() and await asyncio.to_thread(session.gain)
                     term = Term(self._store, await self._store.write(self._raise)) if gained else None
                 except (SQLAlchemyError, StorageError) as error:
                     _log.warning("the lead cannot be asked for: %.300s", error)
@@ -147,7 +148,7 @@ class Replica:
                     self.term = term
                     _log.info("%s leads, in term %d", self.instance, term.number)
                     try:
-                        await _hold(term, leading, session.keep)
+                        await _hold(term, leading, session.keep, self._stands_back)
                     finally:
                         self.term = None
                         _log.info("%s leads no more", self.instance)
@@ -156,6 +157,16 @@ class Replica:
         finally:
             # So that the next one need not wait.
             await asyncio.shield(asyncio.to_thread(session.close))
+
+    async def _stands_back(self) -> bool:
+        """Return whether it has been without the broker for a while, and another replica has it."""
+        if self._on_bus():
+            self._was_on_bus_at = time.monotonic()
+            return False
+        if time.monotonic() - self._was_on_bus_at < limits.LEAD_OFF_BUS_S:
+            return False
+        others = await self._store.read(replicas)
+        return any(there and row.on_bus and row.instance != self.instance for row, there in others)
 
     def _raise(self, session: Session) -> int:
         self._see(session)
@@ -174,8 +185,10 @@ class Replica:
         return own.term
 
 
-async def _hold(term: Term, leading: Leading, keep: Callable[[], None]) -> None:
-    """Lead until the term is lost, or this is cancelled."""
+async def _hold(
+    term: Term, leading: Leading, keep: Callable[[], None], stands_back: Callable[[], Awaitable[bool]]
+) -> None:
+    """Lead until the term is lost, this is cancelled, or another replica can do more."""
 
     async def open_and_stay() -> None:
         async with leading(term):
@@ -187,8 +200,13 @@ async def _hold(term: Term, leading: Leading, keep: Callable[[], None]) -> None:
                 async with asyncio.timeout(limits.LEAD_SILENT_MS / 1000):
                     await asyncio.to_thread(keep)
                 term.keep()
+                if await stands_back():
+                    _log.warning(
+                        "the lead is given away: the broker cannot be reached, and another replica has it"
+                    )
+                    term.lost.set()
                 await asyncio.sleep(limits.LEAD_BEAT_S)
-        except (SQLAlchemyError, TimeoutError) as error:
+        except (SQLAlchemyError, StorageError, TimeoutError) as error:
             _log.warning("the lead is lost: %.300s", error)
             term.lost.set()
 

@@ -387,6 +387,34 @@ async def test_who_leads_forgets_replicas_that_are_long_gone(replicas: Replicas)
     assert [(row.instance, row.term) for row, _ in rows] == [("west", 8), ("new", 6)]
 
 
+async def test_a_leader_without_the_broker_gives_the_lead_to_one_that_has_it(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LEAD_OFF_BUS_S", 0.0)
+    on_bus, leads = {"main": False, "other": False}, asyncio.Queue[str]()
+
+    async def run(registry: Registry, name: str) -> None:
+        @asynccontextmanager
+        async def leading(term: Term) -> AsyncIterator[None]:
+            await leads.put(name)
+            yield
+
+        row = ReplicaRow(instance=name, url="", version="", started_at=now(), seen_at=now(), term=0)
+        hub = Replica(registry.store, row, on_bus=lambda: on_bus[name])
+        await hub.enter()
+        await hub.lead(leading)
+
+    async with asyncio.TaskGroup() as tasks:
+        one = tasks.create_task(run(replicas.one, "main"))
+        # Without a broker for anybody, one leads all the same.
+        assert await leads.get() == "main"
+        on_bus["other"] = True
+        other = tasks.create_task(run(replicas.other, "other"))
+        assert await leads.get() == "other"
+        one.cancel()
+        other.cancel()
+
+
 def _add(row: ReplicaRow, session: Session) -> None:
     session.add(row)
 
