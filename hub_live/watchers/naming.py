@@ -9,7 +9,6 @@ from contracts.errors import InvalidMessage, NotFound
 from contracts.phrases import Phrase
 from contracts.validation import did_you_mean
 from contracts.wire import Json
-from hub_live import limits
 from hub_live.topics import Feed
 from hub_live.topics.values import visible_to
 from hub_live.watchers.decisions.model import Seen
@@ -67,10 +66,10 @@ def _named(source: WatchedValue, world: World, owner: str) -> WatchedValue:
 
 
 def check_published(source: WatchedValue, devices: AnyDirectory, owner: str, world: World) -> None:
-    """Check that a state is one of those that its device publishes, where it publishes any of that skill.
+    """Check that a state is not a misspelt one of those that its device publishes.
 
     Raises:
-        NotFound: If not, with the nearest one, or those that there are.
+        NotFound: If it is, with the nearest one.
     """
     place = topics.STATE.place(source.topic) if source.link == "bus" else None
     entry = devices.get(place["device"]) if place is not None else None
@@ -78,16 +77,11 @@ def check_published(source: WatchedValue, devices: AnyDirectory, owner: str, wor
         return
     start = f"devices.{entry.key}."
     known = [each.id.removeprefix(start) for each in world.device_states(owner) if each.id.startswith(start)]
-    same = [each for each in known if each.startswith(f"{place['skill']}.")]
     written = f"{place['skill']}.{place['property']}"
-    published = same or (known if place["skill"] not in entry.skills else [])
-    if published and written not in known and len(known) < limits.MOST_DEVICE_STATES:
-        others = Phrase("; it has {names}", names=", ".join(sorted(published)[:_NAMES_SHOWN]))
+    nearly = [each for each in known if _is_near(written.replace(".", "/"), each.replace(".", "/"))]
+    if written not in known and (near := did_you_mean(written, nearly)):
         raise NotFound(
-            "{device} publishes no {name}{near}",
-            device=entry.display_name,
-            name=written,
-            near=did_you_mean(written, published) or others,
+            "{device} publishes no {name}{near}", device=entry.display_name, name=written, near=near
         )
 
 
@@ -106,6 +100,16 @@ async def mistaken(
             names = [_written(source, each) for each in known if sees(each) and _is_near(source.topic, each)]
             if near := did_you_mean(written, names):
                 return Phrase("there is no value of {name} yet{near}", name=written, near=near)
+            if same := [
+                each
+                for each in known
+                if sees(each) and each.rpartition("/")[0] == source.topic.rpartition("/")[0]
+            ]:
+                names = sorted(_written(source, each) for each in same)
+                others = ", ".join(names[:_NAMES_SHOWN])
+                return Phrase(
+                    "there is no value of {name} yet; there are {others}", name=written, others=others
+                )
         elif seen[name].value is None and (last := feed.latest(source.topic, source.link)) is not None:
             near = did_you_mean(source.value or "", _paths(last.value))
             if near:
