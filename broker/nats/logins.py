@@ -271,6 +271,9 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
             try:
                 await serve()
             except Exception as error:  # noqa: BLE001  without it no one can log in
+                if serving.cancelling():
+                    # To close a connection that is lost fails, and that hides the cancellation.
+                    return
                 _log.warning(
                     "NATS: the hub connects again, because of %s: %.300s", type(error).__name__, error
                 )

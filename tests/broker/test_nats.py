@@ -14,6 +14,7 @@ from typing import Any
 import nats.errors
 import nkeys
 import pytest
+from nats.aio.client import Client
 
 from broker import limits
 from broker.logins import LoginCheck
@@ -103,6 +104,30 @@ async def test_the_streams_are_watched_no_longer_when_the_hub_ends_while_the_cli
         watching = tasks.create_task(streams.keep_bounded(Flushing(), {}))  # type: ignore[arg-type]
         await begun.wait()
         watching.cancel()
+
+
+async def test_the_hub_ends_where_a_connection_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected, close_it = asyncio.Event(), Client.close
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"nonce": "1"}\r\n')
+        async for line in reader:
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+            elif line.startswith(b"SUB $SYS"):
+                connected.set()
+        writer.close()
+
+    async def close(client: Client) -> None:
+        await close_it(client)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(Client, "close", close)
+    async with await asyncio.start_server(node, "127.0.0.1") as server, asyncio.timeout(10):
+        url = "nats://{}:{}".format(*server.sockets[0].getsockname())
+        access = NatsAccess((url,), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None)
+        async with open_nats(access, wait_s=0):
+            await connected.wait()
 
 
 async def test_the_hub_goes_on_where_a_server_answers_what_nobody_foresaw(
