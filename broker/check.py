@@ -273,6 +273,21 @@ async def _try_messages(login: ProbeLogin, topic: str) -> list[Finding]:
     ]
 
 
+async def _come_back(probe: Probe, topic: str) -> Received:
+    """Return what is delivered of a topic.
+
+    Raises:
+        TimeoutError: If nothing is.
+    """
+    await probe.subscribe(topic)
+    try:
+        return await probe.next()
+    except TimeoutError:
+        # The nodes of a cluster learn a moment after its answer what is retained.
+        await probe.subscribe(topic)
+        return await probe.next()
+
+
 async def _try_message(
     login: ProbeLogin, topic: str, name: str, *, size: int, retain: bool, hint: str
 ) -> Finding:
@@ -282,8 +297,7 @@ async def _try_message(
             if not retain:
                 await probe.subscribe(topic)
             if await probe.publish(topic, payload, retain=retain):
-                await probe.subscribe(topic)
-                message = await probe.next()
+                message = await _come_back(probe, topic)
         except TimeoutError:
             pass
         finally:
