@@ -89,6 +89,8 @@ SENTENCES_AFTER_S: Final = 5.0
 REPLICA_CONNECT_S: Final = 2.0
 REPLICA_LOOK_S: Final = 1.0
 """How often a request that another replica answers looks whether that one still runs."""
+REPLICA_SILENT_S: Final = 5.0
+"""Without a sign of life, which it gives each second, one is stopped: what it was asked has no answer."""
 LEADER_WAIT_S: Final = 6.0
 """A request waits for a leader: another one leads after at most five seconds."""
 LEADER_LOOK_S: Final = 0.2

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -57,13 +58,18 @@ class Routing:
         self._record = record
         self._passing = passing
         self._rows: list[tuple[ReplicaRow, bool]] = []
+        # The last sign of life of each, and when it was first seen: clocks of machines differ.
+        self._signs: dict[str, tuple[datetime, float]] = {}
+        self._looked_at = 0.0
         # Since when, and whose turns were ended.
         self._gone: dict[str, float] = {}
         self._ended: set[str] = set()
 
     def is_there(self, instance: str) -> bool:
-        """Return whether a replica runs."""
-        return any(there for row, there in self._rows if row.instance == instance)
+        """Return whether a replica runs, and was not stopped."""
+        _, at = self._signs.get(instance, (None, 0.0))
+        is_silent = self._looked_at - at > limits.REPLICA_SILENT_S
+        return not is_silent and any(there for row, there in self._rows if row.instance == instance)
 
     @property
     def leads(self) -> bool:
@@ -100,7 +106,10 @@ class Routing:
     async def look(self) -> None:
         """Read which replicas there are; have turns end that a replica ran which is gone."""
         self._rows = await self._store.read(replicas)
-        at = time.monotonic()
+        at = self._looked_at = time.monotonic()
+        for row, _ in self._rows:
+            if self._signs.get(row.instance, (None, at))[0] != row.seen_at:
+                self._signs[row.instance] = (row.seen_at, at)
         gone = [row.instance for row, there in self._rows if not there]
         self._gone = {instance: self._gone.get(instance, at) for instance in gone}
         self._ended &= self._gone.keys()
