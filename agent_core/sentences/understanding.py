@@ -8,6 +8,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from agent_core import limits
+from agent_core.search.words import STOP_WORDS
 from agent_core.sentences.index import (
     Hears,
     OnProblem,
@@ -118,7 +119,7 @@ class Understanding:
         ours = [text for *_, text in self.intents.listed(book, hears)] if book is not None else []
         declared = self._declared.examples(language, limit=limits.MAX_EXAMPLES, hears=hears)
         texts = dict.fromkeys((*ours, *declared))
-        words = {each for each in spoken(near).split() if len(each) > 1}
+        words = set(spoken(near).split()) - STOP_WORDS
         ranked = sorted(texts, key=lambda text: -_likeness(words, set(spoken(text).split())))
         return ranked[: limits.NEAREST_EXAMPLES]
 

@@ -49,6 +49,10 @@ def _package_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _about_files(about: str) -> Iterator[tuple[str, bytes]]:
+    found = distribution(_DISTRIBUTION)
     for name in _ABOUT:
-        yield f"{about}/{name}", (distribution(_DISTRIBUTION).read_text(name) or "").encode()
+        content = found.read_text(name)
+        if content is None and name == "METADATA":
+            content = found.read_text("PKG-INFO")  # of a checkout that setuptools has made ready
+        yield f"{about}/{name}", (content or "").encode()
     yield f"{about}/WHEEL", _WHEEL.encode()

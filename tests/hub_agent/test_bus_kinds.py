@@ -38,7 +38,8 @@ async def test_a_house_lives_on_every_kind_of_bus(tmp_path: Path, kind: BusKind,
             said = (await client.post("/api/chat", json={"message": "turn on the lamp"})).json()
             assert said["answer"] == "The lamp is at 100 percent."
             health = (await client.get("/api/health")).json()
-            assert health["broker"] == {"kind": kind, "connected": True, "mqtt": mqtt}
+            # NATS also tells how full it is.
+            assert health["broker"].items() >= {"kind": kind, "connected": True, "mqtt": mqtt}.items()
             assert health["home_broker"] is None
             gone = asyncio.Event()
             device.spoke.link.on_disconnected(gone.set)

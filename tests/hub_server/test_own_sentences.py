@@ -62,7 +62,7 @@ GERMAN = (
     ("stelle einen Timer auf 5 Minuten", "Timer gestellt: 5 min"),
     ("stelle einen Pizza Timer auf zwanzig Minuten", "Pizza gestellt: 20 min"),
     ("wie lange läuft der Pizza Timer noch", "Pizza: (19|20) min"),
-    ("halte den Pizza Timer an", "Pizza ist angehalten"),
+    ("halte den Pizza Timer an", "Pizza ist pausiert"),
     ("brich alle Timer ab", "Gelöschte Timer: 2"),
     ("erinnere mich morgen um 8 Uhr an den Müll", "um 08:00 Uhr"),
     ("schalte in zwanzig Minuten die Lampe an", "Das mache ich in 20 min"),
