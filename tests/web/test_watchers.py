@@ -330,7 +330,7 @@ def test_a_value_that_only_a_text_names_stays_when_its_watcher_is_changed(
     named = {name: each["topic"] for name, each in changed["topics"].items()}
     assert changed["predicate"] == 'power == "on" and disk_2 > 95'
     assert (named["disk"], named["power"]) == (TOPIC, lamp)
-    page.goto("about:blank")  # The page of a watcher that is gone would look for it.
+    page.close()  # The page of a watcher that is gone would look for it.
     client.request("DELETE", "/api/watchers/full")
 
 
