@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from agent_core.skills.loading import loader
-from agent_core.skills.schema import MethodSchema, method_schema
+from agent_core.skills.loading import exposure
+from agent_core.skills.schema import MethodSchema
 from agent_core.skills.skill import MethodOptions
 from hub_registry.storage import sqlite
 from identity.files import write_private
@@ -31,7 +31,8 @@ def install() -> None:
     sys.modules.setdefault("sniffio", None)
     _share_statements()
     _spare_the_disk()
-    vars(loader)["method_schema"] = _remembering(method_schema)
+    offered = vars(exposure)
+    offered["method_schema"] = _remembering(offered["method_schema"])
     # The package has a function of this name.
     files = vars(importlib.import_module("sandbox_host.install"))
     files["_sha256"] = _hashing_once(files["_sha256"])
