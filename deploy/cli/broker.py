@@ -10,10 +10,10 @@ from contracts.errors import ConfigError
 from deploy.cli.hub.logins import login
 from deploy.cli.resources import add_declared
 from deploy.cli.serve import run_broker
-from deploy.cli.terminal.arguments import add_lan, add_listeners, add_node, add_trust
+from deploy.cli.terminal.arguments import add_listeners, add_node, add_trust
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser, days, port
+from deploy.cli.terminal.parser import Parser, days
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from deploy.logs.terminal import visible
@@ -149,17 +149,9 @@ def register_broker(parser: Parser) -> None:
     """Declare 'strawberry broker'."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("run", run=run_broker)
-    command.add_argument(
-        "--mqtt-port",
-        type=port,
-        metavar="N",
-        help="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
-        "program uses it; 0 for any free one",
-    )
-    add_lan(command)
     add_listeners(command)
     add_node(command)
-    command.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    command.add_flag("--with-parent", argparse.SUPPRESS)
     command = actions.add_parser("provision", run=provision)
     command.add_argument("url", help="for example mqtt://127.0.0.1:1883")
     command.add_argument(
@@ -171,22 +163,17 @@ def register_broker(parser: Parser) -> None:
     command.add_argument(
         "--ca", metavar="FILE", help="certificate authority of an mqtts address; default: those of the system"
     )
-    command.add_argument(
+    command.add_flag(
         "--insecure",
-        action="store_true",
-        help="allow a broker on another machine without TLS: others in the network can read everything",
+        "allow a broker on another machine without TLS: others in the network can read everything",
     )
     command = actions.add_parser("check", run=check)
     command.add_argument("url", nargs="?", help="default: the broker in use")
     add_trust(command)
     command = actions.add_parser("login", run=login, hub=True)
-    command.add_argument(
-        "--home-assistant",
-        action="store_true",
-        help="for Home Assistant: what is exposed to it, and nothing else",
-    )
+    command.add_flag("--home-assistant", "for Home Assistant: what is exposed to it, and nothing else")
     command.add_argument("name", help="for example mqtt_explorer")
-    command.add_argument("--chat", action="store_true", help="also allow chat, over hub/chat/NAME/…")
+    command.add_flag("--chat", "also allow chat, over hub/chat/NAME/…")
     command.add_argument(
         "--days",
         type=days,

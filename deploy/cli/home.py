@@ -193,31 +193,21 @@ def _show_newest(options: argparse.Namespace, installed: Installation) -> None:
 def register_certs(parser: Parser) -> None:
     """Declare 'strawberry certs'."""
     parser.runs(certs)
-    parser.add_argument(
-        "--name",
-        metavar="N",
-        action="append",
-        default=[],
-        help="another name or address of this machine; may be repeated",
-    )
-    parser.add_argument(
-        "--renew", action="store_true", help="make a new server certificate even if the present one is valid"
-    )
+    parser.add_list("--name", "another name or address of this machine; may be repeated", metavar="N")
+    parser.add_flag("--renew", "make a new server certificate even if the present one is valid")
 
 
 def register_purge(parser: Parser) -> None:
     """Declare 'strawberry purge'."""
     parser.runs(purge, hub=True)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_flag("--yes", "do not ask")
 
 
 def register_doctor(parser: Parser) -> None:
     """Declare 'strawberry doctor'."""
     parser.runs(doctor, hub=True)
-    parser.add_argument(
-        "--running",
-        action="store_true",
-        help="only tell whether hub or spoke of this machine answer, for a container's health check",
+    parser.add_flag(
+        "--running", "only tell whether hub or spoke of this machine answer, for a container's health check"
     )
     parser.add_argument(
         "--support",
@@ -230,6 +220,6 @@ def register_update(parser: Parser) -> None:
     """Declare 'strawberry update'."""
     parser.runs(update)
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--check", action="store_true", help="only ask whether there is a newer version")
-    choice.add_argument("--rollback", action="store_true", help="use the version before again")
+    choice.add_flag("--check", "only ask whether there is a newer version")
+    choice.add_flag("--rollback", "use the version before again")
     choice.add_argument("--from", dest="wheel", help="use this file, not the newest release")

@@ -9,12 +9,12 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from contracts.answers.system import McpServers, McpServerState
+from contracts.answers.system import McpServers
 from contracts.errors import ConfigError, StrawberryError
 from deploy import limits
 from deploy.cli.client import hub_of
 from deploy.cli.client.http import HubClient
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, columns, note
 from deploy.cli.terminal.parser import Parser
 from deploy.logs.logs import set_up_logging
 
@@ -73,20 +73,11 @@ def list_servers(options: argparse.Namespace) -> int:
     found = hub_of(options).get("/api/mcp/servers", McpServers)
     none = "No MCP servers. Add them to mcp.json in the data directory, under mcpServers."
     empty = "No MCP server runs." if found.problem else none
-    Output(options.json).rows(found.servers, _cells, empty=empty)
+    cells = columns("name", "skill", "state", "methods", "detail")
+    Output(options.json).rows(found.servers, cells, empty=empty)
     if found.problem:
         note(found.problem)
     return 1 if found.problem else 0
-
-
-def _cells(server: McpServerState) -> dict[str, object]:
-    return {
-        "name": server.name,
-        "skill": server.skill,
-        "state": server.state,
-        "methods": server.methods,
-        "detail": server.detail,
-    }
 
 
 async def _pipe(hub: HubClient) -> None:

@@ -66,7 +66,7 @@ class Declaration:
     empty: str
     formats: dict[str, str]
 
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
+    def add_to(self, parser: Parser) -> None:
         """Add its arguments to its parser."""
         for each in self.arguments:
             settings: dict[str, Any] = {"help": each.help}
@@ -85,7 +85,7 @@ class Declaration:
                 settings["nargs"] = "?"
             parser.add_argument(each.name, **settings)
         if self.asks:
-            parser.add_argument("--yes", action="store_true", help="do not ask")
+            parser.add_flag("--yes", "do not ask")
         parser.set_defaults(declaration=self)
 
 

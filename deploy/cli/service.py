@@ -67,7 +67,7 @@ def status(options: argparse.Namespace) -> int:
     manager = _systemd(options)
     found = [state for kind in _kinds(options) if (state := manager.state(kind)) is not None]
     Output(options.json).rows(found, _cells, empty="no service; 'strawberry service install' sets one up")
-    return 0 if found and all(each["state"] == "active" for each in found) else 1
+    return 0 if found and all(each.state == "active" for each in found) else 1
 
 
 def logs(options: argparse.Namespace) -> int:
@@ -195,33 +195,21 @@ def _check_home(plan: ServicePlan) -> None:
 
 def _add_manager(parser: Parser) -> None:
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--user",
-        dest="system",
-        action="store_const",
-        const=False,
-        help="for this user, without root (default)",
-    )
-    choice.add_argument(
-        "--system", dest="system", action="store_const", const=True, help="for the whole machine; needs root"
-    )
+    choice.add_flag("--user", "for this user, without root (default)", dest="system", const=False)
+    choice.add_flag("--system", "for the whole machine; needs root", const=True)
 
 
 def _add_installing(parser: Parser) -> None:
     _add_manager(parser)
-    parser.add_argument(
-        "--now", action="store_true", help="also start it now; a running one is restarted if its unit changed"
-    )
-    parser.add_argument("--print", action="store_true", help="print the unit and change nothing")
+    parser.add_flag("--now", "also start it now; a running one is restarted if its unit changed")
+    parser.add_flag("--print", "print the unit and change nothing")
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory cap; default: 1G for a spoke, 3584M for hub and up"
     )
-    parser.add_argument(
+    parser.add_list(
         "--writable",
+        "a directory that skills may write to, besides the data directory; may be repeated",
         metavar="DIR",
-        action="append",
-        default=[],
-        help="a directory that skills may write to, besides the data directory; may be repeated",
     )
     parser.add_argument(
         "--run-as", metavar="NAME", help="with --system: user it runs as; default: the user who called sudo"

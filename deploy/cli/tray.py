@@ -68,8 +68,8 @@ def start_command(options: argparse.Namespace) -> list[str]:
 def register_tray(parser: Parser) -> None:
     """Declare 'strawberry tray'."""
     parser.runs(run)
-    parser.add_argument("--chat", action="store_true", help="show the window at once")
-    parser.add_argument("--no-tray", action="store_true", help="only the window; closing it ends the program")
+    parser.add_flag("--chat", "show the window at once")
+    parser.add_flag("--no-tray", "only the window; closing it ends the program")
     parser.add_argument(
         "--shortcut",
         metavar="KEYS",

@@ -5,6 +5,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from contracts.devices.presence import VoiceSummary
 from contracts.errors import ConfigError, SpeechError
 from deploy import limits
 from deploy.cli.client import find_spoke
-from deploy.cli.terminal.output import Output, columns
+from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 from deploy.logs.terminal import visible
@@ -89,7 +90,7 @@ def devices(options: argparse.Namespace) -> None:
     """List microphones and loudspeakers."""
     from voice.sound.card import devices as found
 
-    rows: list[dict[str, Any]] = [
+    rows: list[dict[str, object]] = [
         {
             "name": each.name,
             "microphone": each.inputs > 0,
@@ -98,9 +99,8 @@ def devices(options: argparse.Namespace) -> None:
         }
         for each in found()
     ]
-    cells = columns("name", "microphone", "loudspeaker", "default")
     empty = "There is no sound device. Is one plugged in, and may this user use it (group audio)?"
-    Output(as_json=options.json).rows(rows, cells, empty=empty)
+    Output(options.json).rows(rows, lambda row: row, empty=empty)
 
 
 def level_meter(options: argparse.Namespace) -> None:
@@ -125,21 +125,18 @@ def test(options: argparse.Namespace) -> None:
         Output(as_json=True).result(notes)
         return
     if not options.no_wake_word:
-        print("wake word   " + ("heard" if notes["woke"] else "not heard"))
-    for each in notes["transcripts"]:
-        certain = "" if each["certain"] else "   (rejected)"
-        print(visible(f"{each['engine']:<11} {each['text'] or '(nothing)'}{certain}"))
-    for engine, problem in notes["problems"].items():
+        print("wake word   " + ("heard" if notes.woke else "not heard"))
+    for each in notes.transcripts:
+        certain = "" if each.certain else "   (rejected)"
+        print(visible(f"{each.engine:<11} {each.text or '(nothing)'}{certain}"))
+    for engine, problem in notes.problems.items():
         print(visible(f"{engine:<11} {problem}"), file=sys.stderr)
 
 
-def _print(options: argparse.Namespace, shown: VoiceSummary) -> None:
-    if options.json:
-        Output(as_json=True).result(shown.model_dump())
-        return
-    print(shown.state + (f": {visible(shown.reason)}" if shown.reason else ""))
-    if shown.wake_words:
-        print(f"wake words: {', '.join(shown.wake_words)}")
+def _print(options: argparse.Namespace, voice: VoiceSummary) -> None:
+    words = f"\nwake words: {', '.join(voice.wake_words)}" if voice.wake_words else ""
+    state = f"{voice.state}: {voice.reason}" if voice.reason else voice.state
+    Output(options.json).result(voice, text=state + words)
 
 
 async def _say(settings: Any, text: str, language: str, output: str | None) -> str:
@@ -197,7 +194,7 @@ async def _measure(options: argparse.Namespace) -> tuple[float, list[str]]:
     return loudest, woken
 
 
-async def _test(options: argparse.Namespace) -> dict[str, Any]:
+async def _test(options: argparse.Namespace) -> "_Notes":
     from voice.opening import open_engines
     from voice.pipeline import Pipeline
     from voice.sound.files import FileMicrophone
@@ -222,7 +219,7 @@ async def _test(options: argparse.Namespace) -> dict[str, Any]:
     if options.no_wake_word:
         pipeline.listen()
     await pipeline.run()
-    return {"woke": notes.woke, "transcripts": notes.transcripts, "problems": notes.problems}
+    return notes
 
 
 def _vocabulary(home: Home, language: str) -> Vocabulary:
@@ -254,19 +251,26 @@ class _Silent(Loudspeaker):
             pass
 
 
+@dataclass(frozen=True)
+class _Heard:
+    engine: str
+    text: str
+    certain: bool
+
+
+@dataclass
 class _Notes:
     """Keeps what a pipeline heard."""
 
-    def __init__(self) -> None:
-        self.woke = False
-        self.transcripts: list[dict[str, Any]] = []
-        self.problems: dict[str, str] = {}
+    woke: bool = False
+    transcripts: list[_Heard] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
 
     def activity(self, activity: str) -> None:
         self.woke |= activity == "hearing"
 
     def understood(self, transcript: Transcript, engine: str) -> None:
-        self.transcripts.append({"engine": engine, "text": transcript.text, "certain": transcript.certain})
+        self.transcripts.append(_Heard(engine, transcript.text, transcript.certain))
 
     def problem(self, engine: str, problem: str) -> None:
         if problem:
@@ -286,6 +290,6 @@ def register_voice(parser: Parser) -> None:
     command.add_argument("--seconds", type=float, metavar="N", default=10, help="for how long; default 10")
     command = actions.add_parser("test", run=test)
     command.add_argument("file", metavar="FILE.wav", help="16-bit WAV")
-    command.add_argument("--no-wake-word", action="store_true", help="the file begins with the command")
+    command.add_flag("--no-wake-word", "the file begins with the command")
     actions.add_parser("mute", run=mute)
     actions.add_parser("unmute", run=unmute)

@@ -43,24 +43,29 @@ class Check:
     hint: str = ""
 
 
+def passed(check: str, detail: str, hint: str = "") -> Check:
+    return Check(check, ok=True, detail=detail, hint=hint)
+
+
+def failed(check: str, detail: str, hint: str = "") -> Check:
+    return Check(check, ok=False, detail=detail, hint=hint)
+
+
 def check_python() -> Check:
     """Look at the interpreter, and whether it is one of 64 bits."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
-        return Check("python", ok=False, detail=version, hint="Install Python 3.11 or newer.")
+        return failed("python", version, "Install Python 3.11 or newer.")
     bits = struct.calcsize("P") * 8
     detail = Phrase(
         "{version}, {bits} bits, {machine}", version=version, bits=bits, machine=platform.machine()
     )
     if bits != 64:
         # A Raspberry Pi may have a 64-bit kernel under a 32-bit system.
-        return Check(
-            "python",
-            ok=False,
-            detail=detail,
-            hint="Use a 64-bit system, for example Raspberry Pi OS (64-bit): Deno has no other.",
+        return failed(
+            "python", detail, "Use a 64-bit system, for example Raspberry Pi OS (64-bit): Deno has no other."
         )
-    return Check("python", ok=True, detail=detail)
+    return passed("python", detail)
 
 
 def check_memory(*, hub: bool) -> Iterator[Check]:
@@ -68,11 +73,10 @@ def check_memory(*, hub: bool) -> Iterator[Check]:
     memory = psutil.virtual_memory()
     yield judge_memory(memory.total, memory.available, hub=hub)
     if _CONTROLLERS.exists() and "memory" not in _CONTROLLERS.read_text().split():
-        yield Check(
+        yield passed(
             "memory cap",
-            ok=True,
-            detail="a service's memory is not limited here: the kernel does not count it",
-            hint="On a Raspberry Pi add 'cgroup_enable=memory' to /boot/firmware/cmdline.txt, and reboot.",
+            "a service's memory is not limited here: the kernel does not count it",
+            "On a Raspberry Pi add 'cgroup_enable=memory' to /boot/firmware/cmdline.txt, and reboot.",
         )
 
 
@@ -83,23 +87,20 @@ def judge_memory(total: int, available: int, *, hub: bool) -> Check:
     if total < needed * _MB:
         template = "At least {needed} MB are needed; a spoke needs less."
         hint = Phrase(template if hub else "At least {needed} MB are needed.", needed=needed)
-        return Check("memory", ok=False, detail=detail, hint=hint)
+        return failed("memory", detail, hint)
     if available < free * _MB:
-        return Check("memory", ok=False, detail=detail, hint="'ps aux --sort=-rss | head' shows what has it.")
-    return Check("memory", ok=True, detail=detail)
+        return failed("memory", detail, "'ps aux --sort=-rss | head' shows what has it.")
+    return passed("memory", detail)
 
 
 def check_isolation() -> Check:
     """Check whether the skills beside a hub can read its key."""
     if has_landlock():
-        return Check(
-            "skills", ok=True, detail="those of 'strawberry up' cannot read the files of hub and broker"
-        )
-    return Check(
+        return passed("skills", "those of 'strawberry up' cannot read the files of hub and broker")
+    return passed(
         "skills",
-        ok=True,
-        detail="those of 'strawberry up' run as you, and can read the hub's key and your token",
-        hint="Landlock would keep them from it (Linux 5.19 or newer); or run the spoke as another user.",
+        "those of 'strawberry up' run as you, and can read the hub's key and your token",
+        "Landlock would keep them from it (Linux 5.19 or newer); or run the spoke as another user.",
     )
 
 
@@ -110,57 +111,43 @@ def check_search(*, has_model: bool) -> Check:
         has_model: Whether a model of the home embeds.
     """
     if has_model or vectors_package() is not None:
-        return Check("search", ok=True, detail="by words and by meaning")
-    return Check(
+        return passed("search", "by words and by meaning")
+    return passed(
         "search",
-        ok=True,
-        detail="by words alone: the vectors for the search by meaning are not installed",
-        hint="They are in 'strawberry-home[hub]', but for Linux on ARM and for Python 3.14 there are none;"
+        "by words alone: the vectors for the search by meaning are not installed",
+        "They are in 'strawberry-home[hub]', but for Linux on ARM and for Python 3.14 there are none;"
         " a model in [embeddings] can take their place.",
     )
 
 
 def check_directory(directory: Path, *, room_mb: int) -> Check:
     """Check that the data directory is a directory, is ours alone, and has room."""
+    name = "data directory"
     if directory.is_file():
-        return Check(
-            "data directory",
-            ok=False,
-            detail=Phrase("{directory} is a file", directory=directory),
-            hint="Move the file away, or set STRAWBERRY_HOME to a directory.",
+        return failed(
+            name,
+            Phrase("{directory} is a file", directory=directory),
+            "Move the file away, or set STRAWBERRY_HOME to a directory.",
         )
     if not directory.exists():
-        return Check(
-            "data directory",
-            ok=True,
-            detail=Phrase("{directory} is made at the first start", directory=directory),
-        )
+        return passed(name, Phrase("{directory} is made at the first start", directory=directory))
     if not os.access(directory, os.W_OK):
         hint = f"sudo chown -R $(id -un) {directory}"
         if os.name == "posix" and os.statvfs(directory).f_flag & os.ST_RDONLY:
             hint = "Its disk is mounted for reading only; STRAWBERRY_HOME sets another directory."
-        return Check(
-            "data directory",
-            ok=False,
-            detail=Phrase("{directory} cannot be written", directory=directory),
-            hint=hint,
-        )
+        return failed(name, Phrase("{directory} cannot be written", directory=directory), hint)
     if os.name == "posix" and directory.stat().st_mode & 0o077:
-        return Check(
-            "data directory",
-            ok=False,
-            detail=Phrase("others can read {directory}", directory=directory),
-            hint=f"chmod 700 {directory}",
+        return failed(
+            name, Phrase("others can read {directory}", directory=directory), f"chmod 700 {directory}"
         )
     free = shutil.disk_usage(directory).free
     if free < room_mb * _MB:
-        return Check(
-            "data directory",
-            ok=False,
-            detail=Phrase("{free} MB free on the disk of {directory}", free=free // _MB, directory=directory),
-            hint=Phrase("Free {room} MB.", room=room_mb),
+        return failed(
+            name,
+            Phrase("{free} MB free on the disk of {directory}", free=free // _MB, directory=directory),
+            Phrase("Free {room} MB.", room=room_mb),
         )
-    return Check("data directory", ok=True, detail=str(directory))
+    return passed(name, str(directory))
 
 
 def check_database(path: Path, *, hint: str) -> Check:
@@ -175,12 +162,11 @@ def check_database(path: Path, *, hint: str) -> Check:
     except sqlite3.Error as error:
         problem = str(error)
     if problem == "ok":
-        return Check("database", ok=True, detail=Phrase("{path} is sound", path=path))
-    return Check(
+        return passed("database", Phrase("{path} is sound", path=path))
+    return failed(
         "database",
-        ok=False,
-        detail=Phrase("{path} is damaged: {problem}", path=path, problem=" ".join(problem.split())),
-        hint=Phrase("Stop Strawberry, then restore a backup, or move the file away: {hint}", hint=hint),
+        Phrase("{path} is damaged: {problem}", path=path, problem=" ".join(problem.split())),
+        Phrase("Stop Strawberry, then restore a backup, or move the file away: {hint}", hint=hint),
     )
 
 
@@ -192,31 +178,26 @@ def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:
     detail = Phrase(template, all=len(found), wrong=len(wrong))
     if waiting:
         detail = Phrase("{devices}, {waiting} to review", devices=detail, waiting=waiting)
-    yield Check(
-        "devices",
-        ok=True,
-        detail=detail,
-        hint="'strawberry devices review' shows what their skills ask for." if waiting else "",
+    yield passed(
+        "devices", detail, "'strawberry devices review' shows what their skills ask for." if waiting else ""
     )
     for device in wrong:
         for each in device.failing:
-            yield Check(
+            yield failed(
                 "skill",
-                ok=False,
-                detail=Phrase(
+                Phrase(
                     "{skill} on {device}: {reason}",
                     skill=each.skill,
                     device=device.name,
                     reason=each.reason,
                 ),
-                hint="The log of the device has the whole error.",
+                "The log of the device has the whole error.",
             )
         if not device.problems:
             continue
         newest = device.problems[-1].message
-        yield Check(
+        yield failed(
             "device",
-            ok=False,
-            detail=f"{device.name}: {newest}",
-            hint="'strawberry devices list --json' shows all of its problems; everything else of it works.",
+            f"{device.name}: {newest}",
+            "'strawberry devices list --json' shows all of its problems; everything else of it works.",
         )

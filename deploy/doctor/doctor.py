@@ -23,10 +23,12 @@ from deploy.doctor.checks import (
     check_memory,
     check_python,
     check_search,
+    failed,
+    passed,
 )
 from deploy.doctor.voice_checks import check_voice
 from deploy.service.plan import KINDS
-from deploy.service.systemd import Systemd
+from deploy.service.systemd import ServiceState, Systemd
 from deploy.settings.settings import (
     check_settings,
     find_database,
@@ -102,10 +104,10 @@ def _databases(home: Home) -> Iterator[Check]:
         try:
             opened(place).close()
         except StrawberryError as error:
-            yield Check("database", ok=False, detail=error.message, hint=error.hint)
+            yield failed("database", error.message, error.hint)
         else:
             detail = Phrase("{database} answers", database=shown(parsed(place)))
-            yield Check("database", ok=True, detail=detail)
+            yield passed("database", detail)
     for path in (home.hub / "hub.db", *sorted(home.spoke.glob("*.db"))):
         if path.exists():
             yield check_database(path, hint=_WITHOUT_HUB_DB if path.parent == home.hub else _WITHOUT_SPOKE_DB)
@@ -118,8 +120,8 @@ def _key(home: Home) -> Check:
     try:
         key = load_hub_key(home.hub, find_database(home))
     except StrawberryError as error:
-        return Check("hub key", ok=False, detail=error.message, hint=error.hint)
-    return Check("hub key", ok=True, detail=key.kid)
+        return failed("hub key", error.message, error.hint)
+    return passed("hub key", key.kid)
 
 
 def _headless(home: Home) -> Iterator[Check]:
@@ -133,7 +135,7 @@ def _headless(home: Home) -> Iterator[Check]:
     try:
         enrolment = read_enrolment(home)
     except StrawberryError as error:
-        yield Check("token", ok=False, detail=error.message, hint=error.hint)
+        yield failed("token", error.message, error.hint)
         return
     if enrolment is not None:
         yield from check_spoke(home, enrolment)
@@ -163,7 +165,7 @@ def _sandbox(home: Home, *, without: str) -> Check:
         problem, hint = asyncio.run(run()), ""
     except SandboxMissing as error:
         if without:
-            return Check("sandbox", ok=True, detail=Phrase("none: {without}", without=without))
+            return passed("sandbox", Phrase("none: {without}", without=without))
         problem, hint = error.message, error.hint
     except StrawberryError as error:
         problem, hint = error.message, error.hint
@@ -173,8 +175,8 @@ def _sandbox(home: Home, *, without: str) -> Check:
             "Is this machine busy with something else?",
         )
     if problem:
-        return Check("sandbox", ok=False, detail=problem, hint=hint or "'strawberry up' fetches it.")
-    return Check("sandbox", ok=True, detail="unchanged, and runs programs")
+        return failed("sandbox", problem, hint or "'strawberry up' fetches it.")
+    return passed("sandbox", "unchanged, and runs programs")
 
 
 def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
@@ -182,24 +184,24 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
         check_settings(home, hub=hub)
         models, household = read_models(home), read_household(home)
     except StrawberryError as error:
-        yield Check("settings", ok=False, detail=error.message, hint=error.hint)
+        yield failed("settings", error.message, error.hint)
         return
     secrets = home.directory / ".env"
     if os.name == "posix" and secrets.exists() and secrets.stat().st_mode & 0o077:
         detail = "other users can read this file; a copy has the same permissions"
-        yield Check(".env", ok=True, detail=detail, hint=f"chmod 600 {secrets}")
+        yield passed(".env", detail, f"chmod 600 {secrets}")
     detail = f"{household.language}, {household.time_zone}, {household.units}"
-    yield Check("household", ok=True, detail=detail)
+    yield passed("household", detail)
     if hub and home.has_hub:
         yield check_search(has_model=read_embeddings(home) is not None)
     yield from check_voice(home)
     for problem in models.problems:
-        yield Check("model", ok=False, detail=problem, hint=models.hint)
+        yield failed("model", problem, models.hint)
     names = ", ".join(model.entry.name for model in models.usable)
     if names:
-        yield Check("models", ok=True, detail=names)
+        yield passed("models", names)
     elif not models.problems:
-        yield Check("models", ok=True, detail=_NO_MODEL, hint=models.hint if hub else "")
+        yield passed("models", _NO_MODEL, models.hint if hub else "")
 
 
 def _edited(home: Home) -> Iterator[Check]:
@@ -222,12 +224,12 @@ def _edited(home: Home) -> Iterator[Check]:
     }
     for name, file in files.items():
         if (problem := file.problem) is not None:
-            yield Check(name, ok=False, detail=problem.message, hint=problem.hint)
+            yield failed(name, problem.message, problem.hint)
         elif file.path.exists():
             detail = "read again whenever it changes"
             if name.startswith("agent "):
                 detail = "read again whenever it changes; 'strawberry agents check' looks closer"
-            yield Check(name, ok=True, detail=detail)
+            yield passed(name, detail)
 
 
 def _certificates(home: Home) -> Iterator[Check]:
@@ -237,12 +239,10 @@ def _certificates(home: Home) -> Iterator[Check]:
     try:
         certificate = load_certificate(home)
     except StrawberryError as error:
-        yield Check("certificates", ok=False, detail=error.message, hint=error.hint)
+        yield failed("certificates", error.message, error.hint)
         return
     if certificate is None:
-        yield Check(
-            "certificates", ok=True, detail="none: other machines come in with --lan, which makes them"
-        )
+        yield passed("certificates", "none: other machines come in with --lan, which makes them")
         return
     days = days_left(certificate)
     yield Check(
@@ -268,14 +268,14 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
         state = ask("/api/health", either)
     except StrawberryError as error:
         other = " If the hub is another machine: 'strawberry spoke join'." if to_join else ""
-        yield Check("hub", ok=False, detail=error.message, hint=f"{error.hint}{other}")
+        yield failed("hub", error.message, f"{error.hint}{other}")
         return
     if isinstance(state, PublicHealth):
         hint = "'strawberry tokens add' at the hub makes one; --token-file names it here."
         detail: str = Phrase("its state is {state}; it says more to a valid token only", state=state.status)
         yield Check("hub", ok=state.status == "ok", detail=detail, hint=hint)
         return
-    yield Check("hub", ok=True, detail=Phrase("version {version}", version=state.version))
+    yield passed("hub", Phrase("version {version}", version=state.version))
     yield _link("broker", state.broker, hint="Is it running? 'strawberry broker check' tells what is wrong.")
     for name, share in (state.broker.fill or {}).items():
         if share > broker_limits.NATS_FULL_SHARE:
@@ -283,9 +283,9 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
                 "what NATS stores ({name}) is {percent} % full", name=name, percent=int(100 * share)
             )
             hint = "Remove devices that retain too much, then run 'strawberry purge'."
-            yield Check("broker", ok=False, detail=detail, hint=hint)
+            yield failed("broker", detail, hint)
     if state.home_broker is None:
-        yield Check("home broker", ok=True, detail="none: [home_broker] in strawberry.toml names one")
+        yield passed("home broker", "none: [home_broker] in strawberry.toml names one")
     else:
         hint = "Is it running, and is [home_broker] in strawberry.toml right?"
         yield _link("home broker", state.home_broker, hint=hint)
@@ -296,11 +296,11 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
     if state.without_values > 0:
         hint = "'strawberry watchers show' and 'strawberry captures list' say why."
         detail = Phrase("{n} get no values of a topic", n=state.without_values)
-        yield Check("watchers and captures", ok=False, detail=detail, hint=hint)
+        yield failed("watchers and captures", detail, hint)
     try:
         yield from check_devices(ask("/api/devices", list[DeviceAnswer]))
     except StrawberryError as error:
-        yield Check("devices", ok=True, detail=Phrase("not shown: {message}", message=error.message))
+        yield passed("devices", Phrase("not shown: {message}", message=error.message))
     with suppress(StrawberryError):
         for token in ask("/api/tokens?valid=true", list[TokenSummary]):
             if not token.session and not token.current:
@@ -326,16 +326,16 @@ def _ending(what: str, name: str, at: datetime, command: str) -> Iterator[Check]
     days = (at - datetime.now(UTC)).days
     if days < 30:
         said = "{name} ends in {days} days; 'strawberry {command}' makes a new one"
-        yield Check(what, ok=True, detail=Phrase(said, name=name, days=days, command=command))
+        yield passed(what, Phrase(said, name=name, days=days, command=command))
 
 
 def _link(name: str, link: "LinkHealth", *, hint: str) -> Check:
     from hub_agent.bus.connection import BusHealth
 
     if not link.connected:
-        return Check(name, ok=False, detail=link.error or "not connected", hint=hint)
+        return failed(name, link.error or "not connected", hint)
     kind = f"{_KINDS[link.kind]}, " if isinstance(link, BusHealth) else ""
-    return Check(name, ok=True, detail=Phrase("{kind}connected with MQTT {mqtt}", kind=kind, mqtt=link.mqtt))
+    return passed(name, Phrase("{kind}connected with MQTT {mqtt}", kind=kind, mqtt=link.mqtt))
 
 
 _KINDS = {
@@ -356,24 +356,21 @@ def _services() -> Iterator[Check]:
             try:
                 state = manager.state(kind)
             except StrawberryError as error:
-                yield Check(
-                    Phrase("service {kind}", kind=kind), ok=False, detail=error.message, hint=error.hint
-                )
+                yield failed(Phrase("service {kind}", kind=kind), error.message, error.hint)
                 continue
             if state is not None:
                 yield _service(state, manager)
 
 
-def _service(state: dict[str, Any], manager: Systemd) -> Check:
-    name, kind = Phrase("service {kind}", kind=state["service"]), state["service"]
-    if state["state"] == "active":
-        return Check(name, ok=True, detail=state["detail"] or "runs")
+def _service(service: ServiceState, manager: Systemd) -> Check:
+    name, kind = Phrase("service {kind}", kind=service.service), service.service
+    if service.state == "active":
+        return passed(name, service.detail or "runs")
     logs = f"strawberry service logs {kind}{' --system' if manager.system else ''}"
-    return Check(
+    return failed(
         name,
-        ok=False,
-        detail=", ".join(filter(None, (state["state"], state["result"]))),
-        hint=Phrase(
+        ", ".join(filter(None, (service.state, service.result))),
+        Phrase(
             "'{logs}' shows why; '{restart}' starts it again.",
             logs=logs,
             restart=manager.restart_command(kind),

@@ -11,7 +11,7 @@ from contracts.addresses import broker_endpoint, host_of
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, Unauthorized
 from deploy import limits
 from deploy.directory import Home
-from deploy.doctor.checks import Check
+from deploy.doctor.checks import Check, failed, passed
 from identity.certificates import client_context
 from identity.keys import KeyPair
 from spoke.membership.enrolment import FILE_NAME, KEY_FILE, Enrolment
@@ -50,11 +50,11 @@ async def _meet(home: Home, enrolment: Enrolment) -> tuple[Hub | None, Check]:
         hub = await find_hub(enrolment, key=key, timeout_s=limits.SPOKE_CHECK_S)
     except HubUnreachable as error:
         hint = error.hint or "Is it switched on, and in the same network?"
-        return None, Check("hub", ok=False, detail=error.message, hint=hint)
+        return None, failed("hub", error.message, hint)
     except (ConfigError, InvalidMessage) as error:
         hint = error.hint or "'strawberry spoke join' joins the hub that is there now."
-        return None, Check("hub", ok=False, detail=error.message, hint=hint)
-    return hub, Check("hub", ok=True, detail=f"{url}, as {enrolment.device}")
+        return None, failed("hub", error.message, hint)
+    return hub, passed("hub", f"{url}, as {enrolment.device}")
 
 
 async def _ask(enrolment: Enrolment, hub: Hub) -> HubAnswer | None:
@@ -71,8 +71,8 @@ async def _ask(enrolment: Enrolment, hub: Hub) -> HubAnswer | None:
 def _clock(ahead_s: float) -> Check:
     detail = f"{abs(ahead_s):.0f} s {'behind' if ahead_s > 0 else 'ahead of'} the hub's"
     if abs(ahead_s) <= limits.CALL_SKEW_S:
-        return Check("clock", ok=True, detail="as the hub's, to a few seconds")
-    return Check("clock", ok=False, detail=detail, hint="sudo timedatectl set-ntp true (on both machines)")
+        return passed("clock", "as the hub's, to a few seconds")
+    return failed("clock", detail, "sudo timedatectl set-ntp true (on both machines)")
 
 
 def _token(enrolment: Enrolment, hub: Hub | None, answer: HubAnswer | None) -> Check:
@@ -80,17 +80,17 @@ def _token(enrolment: Enrolment, hub: Hub | None, answer: HubAnswer | None) -> C
     try:
         days = (enrolment.claims(enrolment.bearers[0]).exp - time.time()) / _DAY_S
     except Unauthorized as error:
-        return Check("token", ok=False, detail=error.message, hint=invite)
+        return failed("token", error.message, invite)
     if days <= 0:
-        return Check("token", ok=False, detail=f"expired {-days:.0f} days ago", hint=invite)
+        return failed("token", f"expired {-days:.0f} days ago", invite)
     lasts = f"good for {days:.0f} days, and renewed before"
     if hub is None or answer is None:
-        return Check("token", ok=True, detail=f"{lasts}; the hub cannot be asked whether it takes it")
+        return passed("token", f"{lasts}; the hub cannot be asked whether it takes it")
     if answer.status == 200:
-        return Check("token", ok=True, detail=f"{lasts}; the hub takes it")
+        return passed("token", f"{lasts}; the hub takes it")
     refusal = answer.refusal()
     hint = invite if isinstance(refusal, Unauthorized) else refusal.hint or "Look at the hub's logs."
-    return Check("token", ok=False, detail=refusal.message, hint=hint)
+    return failed("token", refusal.message, hint)
 
 
 async def _broker(enrolment: Enrolment) -> Check:
@@ -103,12 +103,11 @@ async def _broker(enrolment: Enrolment) -> Check:
         except OSError as error:
             problems.append(f"{url}: {connect_failure(error, host_of(url), tls=url.startswith('mqtts'))[0]}")
         else:
-            return Check("broker", ok=True, detail=f"{url} can be reached")
-    return Check(
+            return passed("broker", f"{url} can be reached")
+    return failed(
         "broker",
-        ok=False,
-        detail="; ".join(problems),
-        hint="Is it running, and does no firewall stand in between? "
+        "; ".join(problems),
+        "Is it running, and does no firewall stand in between? "
         "'strawberry doctor' on the hub tells where it is.",
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from contracts.errors import StrawberryError
 from contracts.phrases import Phrase
 from deploy.directory import Home
-from deploy.doctor.checks import Check
+from deploy.doctor.checks import Check, failed, passed
 from deploy.settings.settings import read_voice
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ def check_voice(home: Home) -> Iterator[Check]:
     try:
         engines = open_engines(settings)
     except StrawberryError as error:
-        yield Check("voice", ok=False, detail=error.message, hint=error.hint)
+        yield failed("voice", error.message, error.hint)
         return
     used = ", ".join(dict.fromkeys((settings.wake_engine, *engines.speech_to_text, *engines.text_to_speech)))
-    yield Check("voice", ok=True, detail=used)
+    yield passed("voice", used)
     domains: dict[Domain, Iterable[str]] = {"asr": engines.speech_to_text, "tts": engines.text_to_speech}
     for domain, servers in domains.items():
         yield from [asyncio.run(_server(name, domain)) for name in servers if name.startswith("wyoming")]
@@ -39,7 +39,7 @@ def check_voice(home: Home) -> Iterator[Check]:
 
         found = devices()
     except StrawberryError as error:
-        yield Check("sound", ok=False, detail=error.message, hint=error.hint)
+        yield failed("sound", error.message, error.hint)
         return
     for what, name, fitting in (
         ("microphone", settings.microphone, [each.name for each in found if each.inputs]),
@@ -65,16 +65,13 @@ async def _server(name: str, domain: "Domain") -> Check:
     where, title = server_of(name.partition("://")[2], domain), "Wyoming server"
     if not isinstance(where, Address):
         try:
-            return Check(title, ok=True, detail=str(await where()))
+            return passed(title, str(await where()))
         except StrawberryError as error:
-            return Check(title, ok=False, detail=error.message, hint=error.hint)
+            return failed(title, error.message, error.hint)
     if await offers(where, domain):
-        return Check(title, ok=True, detail=str(where))
+        return passed(title, str(where))
     what = "speech to text" if domain == "asr" else "text to speech"
     hint = "Check that it runs, and its address in [voice]."
-    return Check(
-        title,
-        ok=False,
-        detail=Phrase("{server} does not answer as a server for {what}", server=where, what=what),
-        hint=hint,
+    return failed(
+        title, Phrase("{server} does not answer as a server for {what}", server=where, what=what), hint
     )

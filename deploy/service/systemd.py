@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from contracts.errors import ConfigError
 from deploy import limits
@@ -15,18 +15,9 @@ from deploy.service.plan import Kind, ServicePlan, name_of
 from deploy.service.unit import UnitStyle, protections, render
 
 _SYSTEM_UNITS: Final = Path("/etc/systemd/system")
-_SHOWN: Final = (
-    "LoadState",
-    "UnitFileState",
-    "ActiveState",
-    "SubState",
-    "Result",
-    "StatusText",
-    "MainPID",
-    "NRestarts",
-    "MemoryCurrent",
-    "MemoryMax",
-    "ActiveEnterTimestamp",
+_PROPERTIES: Final = (
+    "UnitFileState,ActiveState,SubState,Result,StatusText,MainPID,NRestarts,MemoryCurrent,MemoryMax,"
+    "ActiveEnterTimestamp"
 )
 
 
@@ -42,6 +33,23 @@ class Installed:
     path: Path
     changed: bool
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """How systemd says that a service is; None where it does not know a number."""
+
+    service: Kind
+    unit: str
+    state: str
+    detail: str
+    enabled: bool
+    result: str
+    since: str
+    restarts: int | None
+    memory_bytes: int | None
+    memory_cap_bytes: int | None
+    pid: int | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class Systemd:
         self._ask("reset-failed", path.name)
         return True
 
-    def state(self, kind: Kind) -> dict[str, Any] | None:
+    def state(self, kind: Kind) -> ServiceState | None:
         """Return how a service is; None where there is none.
 
         Raises:
@@ -115,21 +123,21 @@ class Systemd:
             return None
         self._require()
         unit = self.path_of(kind).name
-        lines = self._must("show", unit, f"--property={','.join(_SHOWN)}").splitlines()
+        lines = self._must("show", unit, f"--property={_PROPERTIES}").splitlines()
         shown = dict(line.split("=", 1) for line in lines if "=" in line)
-        return {
-            "service": kind,
-            "unit": unit,
-            "state": shown.get("ActiveState", "unknown"),
-            "detail": shown.get("StatusText") or shown.get("SubState", ""),
-            "enabled": shown.get("UnitFileState") == "enabled",
-            "result": shown.get("Result", ""),
-            "since": shown.get("ActiveEnterTimestamp", ""),
-            "restarts": _number(shown.get("NRestarts")),
-            "memory_bytes": _number(shown.get("MemoryCurrent")),
-            "memory_cap_bytes": _number(shown.get("MemoryMax")),
-            "pid": _number(shown.get("MainPID")),
-        }
+        return ServiceState(
+            service=kind,
+            unit=unit,
+            state=shown.get("ActiveState", "unknown"),
+            detail=shown.get("StatusText") or shown.get("SubState", ""),
+            enabled=shown.get("UnitFileState") == "enabled",
+            result=shown.get("Result", ""),
+            since=shown.get("ActiveEnterTimestamp", ""),
+            restarts=_number(shown.get("NRestarts")),
+            memory_bytes=_number(shown.get("MemoryCurrent")),
+            memory_cap_bytes=_number(shown.get("MemoryMax")),
+            pid=_number(shown.get("MainPID")),
+        )
 
     def restart_command(self, kind: Kind) -> str:
         return f"{'sudo systemctl' if self.system else 'systemctl --user'} restart {name_of(kind)}"

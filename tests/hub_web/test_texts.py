@@ -23,6 +23,7 @@ ERRORS = {
     if isinstance(each, type) and issubclass(each, StrawberryError)
 }
 MESSAGES = {"text": (0,), "of": (1,), "count": (1, 2), "Phrase": (0,), "CallError": (1,), "Declined": (1,)}
+MESSAGES |= {"passed": (2,), "failed": (2,)}
 """Functions that take messages, and their places among the arguments; of errors it is the first."""
 PAGES = ("text", "of", "count", "page")
 """Those that look the whole of it up, not sentence by sentence."""

@@ -25,8 +25,6 @@ def add_author_actions(actions: "argparse._SubParsersAction[Parser]") -> None:
     command.add_argument(
         "--samples", metavar="NAMES", default="none", help="samples to offer too, as media,lamp"
     )
-    command.add_argument("--triggers", action="store_true", help="run methods at times and events, too")
-    command.add_argument(
-        "--json-lines", action="store_true", help="for programs: one JSON object a line, both ways"
-    )
+    command.add_flag("--triggers", "run methods at times and events, too")
+    command.add_flag("--json-lines", "for programs: one JSON object a line, both ways")
     actions.add_parser("lint", run=checks.lint).add_argument("path", nargs="?", help=_PATH)

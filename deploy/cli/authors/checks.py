@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, columns, note
 from deploy.directory import Home
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def lint(options: argparse.Namespace) -> int:
     names = ", ".join(skill.name for skill in found.skills)
     Output(options.json).rows(
         advice,
-        lambda each: {"where": each.where, "problem": each.problem, "advice": each.advice},
+        columns("where", "problem", "advice"),
         empty=f"Nothing to improve: {names}.",
     )
     return 1 if advice else 0

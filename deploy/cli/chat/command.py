@@ -134,6 +134,4 @@ def register_chat(parser: Parser) -> None:
     choice.add_argument(
         "--conversation", metavar="ID", help="continue this conversation; 'history' lists them"
     )
-    choice.add_argument(
-        "--continue", dest="newest", action="store_true", help="continue the latest conversation"
-    )
+    choice.add_flag("--continue", "continue the latest conversation", dest="newest")

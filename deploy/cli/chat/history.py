@@ -9,7 +9,7 @@ from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, api, nearest_of, whole_id
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 
 if TYPE_CHECKING:
@@ -159,9 +159,7 @@ def register_history(parser: Parser) -> None:
     """Declare 'strawberry history'."""
     parser.runs(history, hub=True)
     parser.add_argument("id", nargs="?", help="the conversation; the beginning of its ID is enough")
-    parser.add_argument(
-        "--limit", type=positive, metavar="N", help="how many of the latest; default 20, within one 100"
-    )
+    parser.add_number("--limit", "how many of the latest; default 20, within one 100")
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--rename", metavar="TITLE", help="give the conversation ID a title; '' takes it away"
@@ -169,5 +167,5 @@ def register_history(parser: Parser) -> None:
     choice.add_argument(
         "--export", metavar="FILE", help="write all of the conversation ID to a file: .json, else Markdown"
     )
-    choice.add_argument("--delete", action="store_true", help="delete the conversation ID for good")
-    parser.add_argument("--yes", action="store_true", help="delete, or replace the file, without asking")
+    choice.add_flag("--delete", "delete the conversation ID for good")
+    parser.add_flag("--yes", "delete, or replace the file, without asking")

@@ -9,7 +9,7 @@ from contracts.text import shortened
 from deploy import limits
 from deploy.cli.client import api, hub_of, whole_id
 from deploy.cli.terminal.output import Output
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import cell, moment, table
 
 _SPANS: Final = ("began", "took", "what", "name", "outcome", "error")
@@ -91,6 +91,6 @@ def register_turns(parser: Parser) -> None:
     """Declare 'strawberry turns'."""
     parser.runs(turns, hub=True)
     parser.add_argument("id", nargs="?", help="the turn; the beginning of its ID is enough")
-    parser.add_argument("--limit", type=positive, metavar="N", help="how many of the latest; default 50")
+    parser.add_number("--limit", "how many of the latest; default 50")
     parser.add_argument("--outcome", help="only those that ended so, such as failed or running")
     parser.add_argument("--since", metavar="TIME", help="a duration such as 2h or 7d, or a time")

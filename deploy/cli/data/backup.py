@@ -176,9 +176,7 @@ def register_backup(parser: Parser) -> None:
     """Declare 'strawberry backup'."""
     parser.runs(backup)
     parser.add_argument("file", help="the file to write, for example home.age")
-    parser.add_argument(
-        "--captures", action="store_true", help="also captures, and values recorded for watchers"
-    )
+    parser.add_flag("--captures", "also captures, and values recorded for watchers")
     _add_passphrase(parser)
 
 
@@ -186,16 +184,10 @@ def register_restore(parser: Parser) -> None:
     """Declare 'strawberry restore'."""
     parser.runs(restore)
     parser.add_argument("file", help="a file that 'strawberry backup' wrote")
-    parser.add_argument("--check", action="store_true", help="check it and show what it holds, no more")
-    parser.add_argument(
-        "--replace", action="store_true", help="replace what is in this home, and keep it in replaced/"
+    parser.add_flag("--check", "check it and show what it holds, no more")
+    parser.add_flag("--replace", "replace what is in this home, and keep it in replaced/")
+    parser.add_list(
+        "--revoke", "revoke this device, which is valid in the backup; may be repeated", metavar="DEVICE"
     )
-    parser.add_argument(
-        "--revoke",
-        metavar="DEVICE",
-        action="append",
-        default=[],
-        help="revoke this device, which is valid in the backup; may be repeated",
-    )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_flag("--yes", "do not ask")
     _add_passphrase(parser)

@@ -66,4 +66,4 @@ def register_database(parser: Parser) -> None:
     copying.runs(copy)
     copying.add_argument("source", metavar="FROM", help="a SQLite file, or postgresql://user@host/name")
     copying.add_argument("target", metavar="TO", help="likewise; it is made if it is a file")
-    copying.add_argument("--replace", action="store_true", help="overwrite what is in TO")
+    copying.add_flag("--replace", "overwrite what is in TO")

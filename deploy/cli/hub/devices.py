@@ -11,7 +11,7 @@ from deploy.cli.hub.review import review
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to, is_sure
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 
 _ON: Final = {"on": True, "off": False}
@@ -241,14 +241,8 @@ def _normalized(code: str) -> str:
 
 
 def _add_trusted(parser: Parser) -> None:
-    parser.add_argument(
-        "--trust-skills",
-        action="store_true",
-        help="approve what its skills declare, now and later: see 'devices review'",
-    )
-    parser.add_argument(
-        "--shared", action="store_true", help="everybody at home sees and calls it, not only its owner"
-    )
+    parser.add_flag("--trust-skills", "approve what its skills declare, now and later: see 'devices review'")
+    parser.add_flag("--shared", "everybody at home sees and calls it, not only its owner")
 
 
 def register_devices(parser: Parser) -> None:
@@ -258,21 +252,17 @@ def register_devices(parser: Parser) -> None:
     command = actions.add_parser("add", run=add, hub=True)
     command.add_argument("name", help="display name, for example 'Bedroom PC'")
     _add_trusted(command)
-    command.add_argument(
-        "--minutes", type=positive, metavar="N", help="how long the token is valid; default 10"
-    )
+    command.add_number("--minutes", "how long the token is valid; default 10")
     command = actions.add_parser("invite", run=invite, hub=True)
     command.add_argument("device", help="its name, key or id")
-    command.add_argument(
-        "--minutes", type=positive, metavar="N", help="how long the token is valid; default 10"
-    )
+    command.add_number("--minutes", "how long the token is valid; default 10")
     command = actions.add_parser("approve", run=approve, hub=True)
     command.add_argument(
         "code", nargs="?", help="as its screen shows it; default: list the devices that wait"
     )
     command.add_argument("--name", help="display name; default: the one that the device gave itself")
     _add_trusted(command)
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_flag("--yes", "do not ask")
     command = actions.add_parser("rename", run=rename, hub=True)
     command.add_argument("device", help="its name, key or id")
     command.add_argument("name", help="the new display name")
@@ -280,12 +270,8 @@ def register_devices(parser: Parser) -> None:
     command.add_argument("device", help="its name, key or id")
     command.add_argument("--area", help="for example 'Living room'")
     command.add_argument("--floor", help="for example 'Ground floor'")
-    command.add_argument(
-        "--alias",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="another name for it; may be repeated, and replaces the earlier ones",
+    command.add_list(
+        "--alias", "another name for it; may be repeated, and replaces the earlier ones", metavar="NAME"
     )
     command.add_argument(
         "--confirm",
@@ -298,40 +284,23 @@ def register_devices(parser: Parser) -> None:
         choices=("on", "off"),
         help="approve what its skills declare, now and later: see 'devices review'",
     )
-    command.add_argument(
+    command.add_list(
         "--scope",
-        action="append",
-        default=[],
-        help="what it may do on its own: chat as its owner, or call skills of other devices; may be "
+        "what it may do on its own: chat as its owner, or call skills of other devices; may be "
         "repeated; '' for neither; default for a new device chat",
     )
     command.add_argument("--owner", metavar="USER", help="the person who owns it from now on, by name or id")
     choice = command.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--shared",
-        action="store_const",
-        const=True,
-        help="everybody at home sees and calls it, not only its owner",
-    )
-    choice.add_argument(
-        "--not-shared",
-        dest="shared",
-        action="store_const",
-        const=False,
-        help="only its owner sees and calls it",
-    )
+    choice.add_flag("--shared", "everybody at home sees and calls it, not only its owner", const=True)
+    choice.add_flag("--not-shared", "only its owner sees and calls it", dest="shared", const=False)
     command = actions.add_parser("review", run=review, hub=True)
     command.add_argument("device", nargs="?", help="its name, key or id; default: all devices")
     choice = command.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--approve", dest="decision", action="store_const", const=True, help="approve all of it"
-    )
-    choice.add_argument(
-        "--deny", dest="decision", action="store_const", const=False, help="deny all of it for good"
-    )
+    choice.add_flag("--approve", "approve all of it", dest="decision", const=True)
+    choice.add_flag("--deny", "deny all of it for good", dest="decision", const=False)
     command = actions.add_parser("revoke", run=revoke, hub=True)
     command.add_argument("device", help="its name, key or id")
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_flag("--yes", "do not ask")
     command = actions.add_parser("remove", run=remove, hub=True)
     command.add_argument("device", help="its name, key or id")
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_flag("--yes", "do not ask")

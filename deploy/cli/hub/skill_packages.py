@@ -136,13 +136,11 @@ def register(actions: "argparse._SubParsersAction[Parser]") -> None:
     _install_options(command)
     command = actions.add_parser("remove", run=remove)
     command.add_argument("name", help="as 'skills list --installed' shows it")
-    command.add_argument("--yes", action="store_true", help="remove it without a question")
+    command.add_flag("--yes", "remove it without a question")
     command = actions.add_parser("uploads", run=uploads)
     command.add_argument("choice", choices=("on", "off"), help="off by default")
 
 
 def _install_options(command: Parser) -> None:
-    command.add_argument(
-        "--build", action="store_true", help="allow packages without a wheel: building one runs its code"
-    )
-    command.add_argument("--yes", action="store_true", help="install without a question")
+    command.add_flag("--build", "allow packages without a wheel: building one runs its code")
+    command.add_flag("--yes", "install without a question")

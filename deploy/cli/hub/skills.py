@@ -23,8 +23,8 @@ from deploy.cli.hub import integrations, skill_packages
 from deploy.cli.hub.calling import ask_for_secrets, call_method, typed_value
 from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
-from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.output import Output, columns, note, waiting
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
@@ -130,12 +130,7 @@ def prefer(options: argparse.Namespace) -> None:
         found = client.get(path, list[ProviderAnswer])
     Output(options.json).rows(
         found,
-        lambda each: {
-            "name": each.name,
-            "key": each.key,
-            "online": each.online,
-            "preferred": each.preferred,
-        },
+        columns("name", "key", "online", "preferred"),
         empty=f"No device serves {options.skill} for any device.",
     )
 
@@ -257,12 +252,12 @@ def register_skills(parser: Parser) -> None:
     """Declare 'strawberry skills'."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("list", run=list_skills, hub=True)
-    command.add_argument("--installed", action="store_true", help="only those that you installed here")
+    command.add_flag("--installed", "only those that you installed here")
     command = actions.add_parser("search", run=search, hub=True)
     command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
     command = actions.add_parser("allow", run=allow, hub=True)
     command.add_argument("path", help="as 'skills list' shows it, for example devices.nas.PowerSkill.tidy")
-    command.add_argument("--ask", action="store_true", help="take it back: you are asked again")
+    command.add_flag("--ask", "take it back: you are asked again")
     command = actions.add_parser("settings", run=settings, hub=True)
     command.add_argument("skill", metavar="NAME", help="for example WeatherSkill")
     command.add_argument(
@@ -272,11 +267,11 @@ def register_skills(parser: Parser) -> None:
         help="what to change; a secret by its name alone, and you are asked for it",
     )
     command.add_argument("--device", help="its name, key or id, where several devices have the skill")
-    command.add_argument("--yes", action="store_true", help="change it without a question")
+    command.add_flag("--yes", "change it without a question")
     command = actions.add_parser("prefer", run=prefer, hub=True)
     command.add_argument("skill", help="for example CalculatorSkill")
     command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
-    command.add_argument("--reset", action="store_true", help="forget the order")
+    command.add_flag("--reset", "forget the order")
     skill_packages.register(actions)
     actions.add_parser("available", run=integrations.available)
     command = actions.add_parser("enable", run=integrations.enable)
@@ -309,10 +304,4 @@ def register_audit(parser: Parser) -> None:
         "--since", metavar="TIME", help="only after this: a duration such as 2h or 7d, or a time"
     )
     parser.add_argument("--until", metavar="TIME", help="only before this: a duration or a time")
-    parser.add_argument(
-        "--limit",
-        type=positive,
-        metavar="N",
-        default=100,
-        help="at most this many records; default %(default)s",
-    )
+    parser.add_number("--limit", "at most this many records; default %(default)s", default=100)

@@ -109,11 +109,9 @@ def register_tokens(parser: Parser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("add", run=add, hub=True)
     command.add_argument("name", help="what the token is for, for example node-red")
-    command.add_argument(
+    command.add_list(
         "--scope",
-        action="append",
-        default=[],
-        help="what it allows: chat, call, confirm, say_yes, admin or metrics; may be repeated, or chat,call; "
+        "what it allows: chat, call, confirm, say_yes, admin or metrics; may be repeated, or chat,call; "
         "default chat",
     )
     command.add_argument(
@@ -123,11 +121,9 @@ def register_tokens(parser: Parser) -> None:
         help="days until it expires, or never (a hundred years); default 365",
     )
     command = actions.add_parser("list", run=list_tokens, hub=True)
-    command.add_argument(
-        "--all", action="store_true", help="tokens of all people and devices, also revoked and expired ones"
-    )
+    command.add_flag("--all", "tokens of all people and devices, also revoked and expired ones")
     command = actions.add_parser("revoke", run=revoke, hub=True)
     command.add_argument(
         "token", help="its name, or its id as 'tokens list' shows it, of which the beginning is enough"
     )
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_flag("--yes", "do not ask")

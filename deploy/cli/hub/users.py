@@ -110,4 +110,4 @@ def register_users(parser: Parser) -> None:
     )
     command = actions.add_parser("remove", run=remove, hub=True)
     command.add_argument("user", help="their name or id")
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_flag("--yes", "do not ask")

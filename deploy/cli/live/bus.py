@@ -3,7 +3,6 @@
 import argparse
 import json
 from typing import Any
-from urllib.parse import urlencode
 
 from pydantic import TypeAdapter
 
@@ -12,10 +11,10 @@ from contracts.answers.skills import CallResult
 from contracts.text import shortened
 from contracts.wire import rfc3339
 from deploy import limits
-from deploy.cli.client import NeedsConfirmation, hub_of
+from deploy.cli.client import NeedsConfirmation, api, hub_of
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
@@ -26,11 +25,11 @@ def latest(options: argparse.Namespace) -> None:
     Shows the last value of each topic, or of all that a filter with + and # matches. With --json and
     --follow, one JSON object per line.
     """
-    query = {"topic": options.topic, "link": options.link}
+    follow = "true" if options.follow else None
+    path = api("bus", "latest", topic=options.topic, link=options.link, follow=follow)
     if not options.follow:
-        _print(options, f"/api/bus/latest?{urlencode(query)}", empty="No value of this topic is known.")
+        _print(options, path, empty="No value of this topic is known.")
         return
-    path = f"/api/bus/latest?{urlencode({**query, 'follow': 'true'})}"
     told: TypeAdapter[ShownSample | NewGap | LostValues] = TypeAdapter(ShownSample | NewGap | LostValues)
     for item in hub_of(options).events(path, {}, told):
         if options.json:
@@ -50,8 +49,8 @@ def history(options: argparse.Namespace) -> None:
     watched, recorded or asked for.
     """
     names = ("topic", "link", "since", "limit")
-    query = {name: getattr(options, name) for name in names}
-    _print(options, f"/api/bus/history?{urlencode(query)}", empty="No value of this time is known.")
+    path = api("bus", "history", **{name: getattr(options, name) for name in names})
+    _print(options, path, empty="No value of this time is known.")
 
 
 def publish(options: argparse.Namespace) -> int:
@@ -93,15 +92,13 @@ def _payload(options: argparse.Namespace) -> Any:
 
 def _print(options: argparse.Namespace, path: str, *, empty: str) -> None:
     answer = hub_of(options).get(path, ShownSamples)
-    if options.json:
-        Output(as_json=True).result(answer)
-        return
-    Output(as_json=False).rows(
+    Output(options.json).rows(
         answer.samples,
         lambda sample: {"topic": sample.topic, "value": _value(sample), "at": _time(sample)},
         empty=empty,
+        answer=answer,
     )
-    for gap in answer.gaps:
+    for gap in () if options.json else answer.gaps:
         note(_gap(gap))
 
 
@@ -136,23 +133,15 @@ def register_bus(parser: Parser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("latest", run=latest, hub=True)
     _add_topic(command)
-    command.add_argument("--follow", action="store_true", help="go on with new values until Ctrl-C")
+    command.add_flag("--follow", "go on with new values until Ctrl-C")
     command = actions.add_parser("history", run=history, hub=True)
     _add_topic(command)
     command.add_argument(
         "--since", metavar="TIME", default="1h", help="10m, 2h, 1d, or a date and time; default %(default)s"
     )
-    command.add_argument(
-        "--limit",
-        type=positive,
-        metavar="N",
-        default=100,
-        help="at most so many, the newest; default %(default)s",
-    )
+    command.add_number("--limit", "at most so many, the newest; default %(default)s", default=100)
     command = actions.add_parser("publish", run=publish, hub=True)
     _add_topic(command)
     command.add_argument("payload", help="text or JSON, sent as it is")
-    command.add_argument(
-        "--retain", action="store_true", help="have the broker keep it for later subscribers"
-    )
+    command.add_flag("--retain", "have the broker keep it for later subscribers")
     command.add_argument("--qos", type=int, metavar="N", default=0, help="1 waits until the broker has it")

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
 
 from contracts.answers.live import CaptureSummary
 from contracts.errors import ConfigError, NotFound
 from contracts.wire import Json
-from deploy.cli.client import hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.colours import has_colours
 from deploy.cli.terminal.output import Output, note, screen_width
@@ -62,9 +61,7 @@ def plot(options: argparse.Namespace) -> None:
     except NotFound:
         if len(file.parts) > 1 or file.suffix:
             raise
-        path = (
-            f"/api/captures/{quote(options.file, safe='')}/numbers?{urlencode({'field': ','.join(fields)})}"
-        )
+        path = api("captures", options.file, "numbers", field=",".join(fields))
         found = hub_of(options).get(path, Numbers)
     numbers: Lines = found.lines
     if found.cut:
@@ -147,27 +144,17 @@ def register_captures(parser: Parser) -> None:
         default="bus",
         help="home for the home broker; default bus",
     )
-    command.add_argument("--zstd", action="store_true", help="compress the files")
-    command.add_argument(
-        "--max-bytes", type=positive, metavar="N", help="begin a new file at this size; default 64 MB"
-    )
+    command.add_flag("--zstd", "compress the files")
+    command.add_number("--max-bytes", "begin a new file at this size; default 64 MB")
     command.add_argument(
         "--max-age", type=positive, metavar="S", help="begin a new file after so many seconds"
     )
-    command.add_argument(
-        "--max-files", type=positive, metavar="N", help="remove the oldest file when there are more"
-    )
-    command.add_argument("--keep-days", type=positive, metavar="N", help="remove files that are older")
+    command.add_number("--max-files", "remove the oldest file when there are more")
+    command.add_number("--keep-days", "remove files that are older")
     command.add_argument(
         "--sequence", metavar="NAME", help="field that counts messages: a hole in it is a gap"
     )
     command = actions.add_parser("plot", run=plot, hub=True)
     command.add_argument("file", metavar="ID|FILE", help="a capture of the hub, or a file of one")
-    command.add_argument(
-        "--field",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="only this field of the payloads; may be repeated",
-    )
+    command.add_list("--field", "only this field of the payloads; may be repeated", metavar="NAME")
     command.add_argument("--png", type=Path, metavar="OUT", help="write a picture")

@@ -3,15 +3,14 @@
 import argparse
 import time
 from typing import Any
-from urllib.parse import urlencode
 
 from contracts.answers.live import Event
 from contracts.answers.watchers import OUTCOMES
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from deploy import limits
-from deploy.cli.client import hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
 
@@ -23,12 +22,9 @@ def events(options: argparse.Namespace) -> None:
     """
     client = hub_of(options)
     resumed: dict[str, str] = {}
-    query: dict[str, Any] = {"last": options.last, "follow": str(options.follow).lower()}
-    if options.kind:
-        query["kind"] = options.kind
+    path = api("events", last=options.last, follow=str(options.follow).lower(), kind=options.kind)
     while True:
         try:
-            path = f"/api/events?{urlencode(query)}"
             for event in client.events(path, resumed, Event[dict[str, Any]]):
                 resumed = {"Last-Event-ID": str(event.id)}
                 if options.json:
@@ -68,8 +64,6 @@ def _line(event: Event[dict[str, Any]]) -> str:
 def register_events(parser: Parser) -> None:
     """Declare 'strawberry events'."""
     parser.runs(events, hub=True)
-    parser.add_argument("--follow", action="store_true", help="go on with new events until Ctrl-C")
+    parser.add_flag("--follow", "go on with new events until Ctrl-C")
     parser.add_argument("--kind", help="only events of this kind, such as watcher or presence")
-    parser.add_argument(
-        "--last", type=positive, metavar="N", default=20, help="how many of the latest; default %(default)s"
-    )
+    parser.add_number("--last", "how many of the latest; default %(default)s", default=20)

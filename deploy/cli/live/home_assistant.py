@@ -18,13 +18,11 @@ def status(options: argparse.Namespace) -> None:
     Lists what is exposed to Home Assistant, and says whether the home broker is connected.
     """
     found = hub_of(options).get(_PATH, OutwardState)
-    if options.json:
-        Output(as_json=True).result(found)
-        return
-    shown = [each for each in _items(found) if options.all or each.shown or _only_by_name(each)]
+    items = [each for each in _items(found) if options.all or each.shown or _only_by_name(each)]
     empty = "Nothing is exposed. 'strawberry home-assistant status --all' lists what could be."
-    Output(as_json=False).rows(shown, _cells, empty=empty)
-    _note_broker(found)
+    Output(options.json).rows(items, _cells, empty=empty, answer=found)
+    if not options.json:
+        _note_broker(found)
 
 
 def expose(options: argparse.Namespace) -> None:
@@ -89,7 +87,7 @@ def register_home_assistant(parser: Parser) -> None:
     """Declare 'strawberry home-assistant'."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("status", run=status, hub=True)
-    command.add_argument("--all", action="store_true", help="also list what could be exposed")
+    command.add_flag("--all", "also list what could be exposed")
     command = actions.add_parser("expose", run=expose, hub=True)
     _add_path(command)
     command = actions.add_parser("hide", run=hide, hub=True)

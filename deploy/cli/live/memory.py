@@ -2,11 +2,10 @@
 
 import argparse
 from typing import Final
-from urllib.parse import quote, urlencode
 
 from contracts.answers.live import ShownEntry
 from contracts.answers.system import ShownPrompt
-from deploy.cli.client import hub_of, whole_id
+from deploy.cli.client import api, hub_of, whole_id
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note
@@ -19,7 +18,8 @@ FILE_NAME: Final = "MEMORY.md"
 def list_entries(options: argparse.Namespace) -> None:
     """List everything that is remembered."""
     client = hub_of(options)
-    _print(options, client.get("/api/memory", list[ShownEntry]), empty="Nothing is remembered yet.")
+    entries = client.get("/api/memory", list[ShownEntry])
+    Output(options.json).rows(entries, _cells, empty="Nothing is remembered yet.")
     for problem in client.get("/api/prompt", ShownPrompt).problems:
         if FILE_NAME in problem:
             note(f"The file is broken, and this is what it said before: {problem}")
@@ -27,9 +27,8 @@ def list_entries(options: argparse.Namespace) -> None:
 
 def search(options: argparse.Namespace) -> None:
     """Find entries, best match first."""
-    query = urlencode({"q": " ".join(options.query)})
-    found = hub_of(options).get(f"/api/memory?{query}", list[ShownEntry])
-    _print(options, found, empty="Nothing was found.")
+    found = hub_of(options).get(api("memory", q=" ".join(options.query)), list[ShownEntry])
+    Output(options.json).rows(found, _cells, empty="Nothing was found.")
 
 
 def forget(options: argparse.Namespace) -> int:
@@ -46,13 +45,9 @@ def forget(options: argparse.Namespace) -> int:
             if not is_sure(f"Forget for good: {found[0].text}?", yes=False):
                 return 1
             which = found[0].id
-    entry = client.delete(f"/api/memory/{quote(which, safe='')}", ShownEntry)
+    entry = client.delete(api("memory", which), ShownEntry)
     Output(options.json).result(entry, text=f"Forgotten: {entry.text}")
     return 0
-
-
-def _print(options: argparse.Namespace, entries: list[ShownEntry], *, empty: str) -> None:
-    Output(options.json).rows(entries, _cells, empty=empty)
 
 
 def _cells(entry: ShownEntry) -> dict[str, object]:
@@ -74,5 +69,5 @@ def register_memory(parser: Parser) -> None:
     command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
     command = actions.add_parser("forget", run=forget, hub=True)
     command.add_argument("entry", nargs="+", help="its id or the beginning of it, or a part of its text")
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_flag("--yes", "do not ask")
     add_declared(actions, "memory")

@@ -3,17 +3,23 @@
 import argparse
 import json
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import quote, urlencode
+from typing import Any, Final
 
 from contracts.answers.live import NodeList, NodeLogs, NodeSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
-from deploy.cli.client import HubClient, hub_of
+from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 from spoke.nodes.manifest import refuse_own
+
+_ACTIONS: Final = {
+    "start": "start a program",
+    "stop": "stop a program",
+    "restart": "stop and start a program",
+    "build": "build a program as its node.yaml says, and show what the build writes",
+}
 
 
 def list_nodes(options: argparse.Namespace) -> None:
@@ -34,14 +40,14 @@ def act(options: argparse.Namespace) -> None:
     """Act on a node, and print its new state."""
     client = hub_of(options)
     device, name = _which(client, options)
-    path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/{options.command}"
+    path = api("nodes", device, name, options.command)
     result: Any = None
     with waiting(f"{options.command} {name}"):
-        for told in _told(client, "POST", path):
+        for event in _events(client, "POST", path):
             # A device that only says that it goes on says it without words.
-            if told.get("progress") and not options.json:
-                print(visible(told["progress"]), flush=True)
-            result = told.get("result")
+            if event.get("progress") and not options.json:
+                print(visible(event["progress"]), flush=True)
+            result = event.get("result")
     state = result["state"] if isinstance(result, dict) else "built"
     Output(options.json).result(result, text=f"{name} on {device}: {state}")
 
@@ -53,38 +59,37 @@ def logs(options: argparse.Namespace) -> None:
     """
     client = hub_of(options)
     device, name = _which(client, options)
-    path = f"/api/nodes/{quote(device, safe='')}/{quote(name, safe='')}/logs"
     if not options.follow:
-        found = client.get(f"{path}?lines={options.lines}", NodeLogs)
+        found = client.get(api("nodes", device, name, "logs", lines=options.lines), NodeLogs)
         Output(options.json).result(found, text="\n".join(found.lines))
         return
-    begin = f"lines={options.lines}"
+    begin = {"lines": options.lines}
     while True:  # the device ends each stream after some minutes
+        path = api("nodes", device, name, "logs", follow="true", **begin)
         # A device of an earlier version does not tell where it ended.
-        since, begin = begin, "lines=1"
-        for told in _told(client, "GET", f"{path}?follow=true&{since}"):
-            line, end = told.get("progress"), told.get("result")
-            if "lost" in told:
-                note(f"{told['lost']} lines came too fast and are not shown.")
+        begin = {"lines": 1}
+        for event in _events(client, "GET", path):
+            line, end = event.get("progress"), event.get("result")
+            if "lost" in event:
+                note(f"{event['lost']} lines came too fast and are not shown.")
             # A device that only says that it goes on says it without words.
             elif isinstance(line, str):
                 print(json.dumps({"line": line}) if options.json else visible(line), flush=True)
             elif isinstance(end, dict):
-                begin = f"after={end['position']}"
+                begin = {"after": end["position"]}
 
 
-def _told(client: HubClient, method: str, path: str) -> Iterator[dict[str, Any]]:
-    """Yield what a call on a node tells until it ends."""
-    for told in client.stream(path, None, {"Accept": "text/event-stream"}, method=method):
-        if "error" in told:
-            raise StrawberryError(told["error"]["message"], hint=told["error"]["hint"])
-        yield told
+def _events(client: HubClient, method: str, path: str) -> Iterator[dict[str, Any]]:
+    """Yield the events of a call on a node until it ends."""
+    for event in client.stream(path, None, {"Accept": "text/event-stream"}, method=method):
+        if "error" in event:
+            raise StrawberryError(event["error"]["message"], hint=event["error"]["hint"])
+        yield event
 
 
 def _all(client: HubClient, device: str | None = None) -> tuple[list[NodeSummary], bool]:
     """Return the nodes, and whether these are all; print of which devices they are missing."""
-    query = f"?{urlencode({'device': device})}" if device else ""
-    answer = client.get(f"/api/nodes{query}", NodeList)
+    answer = client.get(api("nodes", device=device), NodeList)
     for each in answer.problems:
         note(f"{each.device}: {each.problem}")
     return answer.nodes, not answer.problems
@@ -129,22 +134,9 @@ def register_nodes(parser: Parser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("list", run=list_nodes, hub=True)
     command.add_argument("--device", metavar="NAME", help="only of this device")
-    command = actions.add_parser("start", run=act, hub=True, help="start a program")
-    _add_node(command)
-    command = actions.add_parser("stop", run=act, hub=True, help="stop a program")
-    _add_node(command)
-    command = actions.add_parser("restart", run=act, hub=True, help="stop and start a program")
-    _add_node(command)
-    command = actions.add_parser(
-        "build",
-        run=act,
-        hub=True,
-        help="build a program as its node.yaml says, and show what the build writes",
-    )
-    _add_node(command)
+    for name, text in _ACTIONS.items():
+        _add_node(actions.add_parser(name, run=act, hub=True, help=text))
     command = actions.add_parser("logs", run=logs, hub=True)
     _add_node(command)
-    command.add_argument("--follow", action="store_true", help="go on with new lines until Ctrl-C")
-    command.add_argument(
-        "--lines", type=positive, metavar="N", default=50, help="default %(default)s, at most 1000"
-    )
+    command.add_flag("--follow", "go on with new lines until Ctrl-C")
+    command.add_number("--lines", "default %(default)s, at most 1000", default=50)

@@ -4,7 +4,7 @@ import argparse
 
 from contracts.answers.live import SentTest
 from deploy.cli.client import hub_of
-from deploy.cli.terminal.output import Output, waiting
+from deploy.cli.terminal.output import Output, columns, waiting
 from deploy.cli.terminal.parser import Parser
 
 
@@ -17,9 +17,7 @@ def test(options: argparse.Namespace) -> int:
     client = hub_of(options)
     with waiting("sending"):
         found = client.post("/api/notifications/test", {}, list[SentTest])
-    Output(options.json).rows(
-        found, lambda each: {"name": each.name, "sent": each.sent, "problem": each.problem}, empty=""
-    )
+    Output(options.json).rows(found, columns("name", "sent", "problem"), empty="")
     return 0 if all(each.sent for each in found) else 1
 
 

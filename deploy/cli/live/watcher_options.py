@@ -21,47 +21,29 @@ def _of_kind(kind: str, text: str) -> tuple[str, str]:
 
 
 def add_options(parser: Parser) -> None:
-    parser.add_argument(
+    parser.add_list(
         "--topic",
-        dest="topics",
-        metavar="[NAME=]TOPIC",
-        action="append",
-        default=[],
-        help="a topic of the bus, or a name that 'strawberry world' prints, and its name in the predicate; "
+        "a topic of the bus, or a name that 'strawberry world' prints, and its name in the predicate; "
         "default: its last part",
-    )
-    parser.add_argument(
-        "--home-topic",
-        dest="home_topics",
         metavar="[NAME=]TOPIC",
-        action="append",
-        default=[],
-        help="a topic of the home broker",
+        dest="topics",
     )
-    parser.add_argument(
-        "--entity",
-        dest="entities",
-        metavar="[NAME=]ID",
-        action="append",
-        default=[],
-        help="an entity of Home Assistant, as binary_sensor.door",
+    parser.add_list("--home-topic", "a topic of the home broker", metavar="[NAME=]TOPIC", dest="home_topics")
+    parser.add_list(
+        "--entity", "an entity of Home Assistant, as binary_sensor.door", metavar="[NAME=]ID", dest="entities"
     )
-    parser.add_argument(
+    parser.add_list(
         "--ask",
-        dest="asks",
-        metavar="[NAME=]CALL",
-        action="append",
-        default=[],
-        help="a read-only method that is asked for the value, each 5m or as --every says: "
+        "a read-only method that is asked for the value, each 5m or as --every says: "
         "'devices.yard.TankSkill.level'",
+        metavar="[NAME=]CALL",
+        dest="asks",
     )
-    parser.add_argument(
+    parser.add_list(
         "--value",
-        dest="values",
+        "where the value is in the payload, as temp=state.temperature",
         metavar="NAME=PATH",
-        action="append",
-        default=[],
-        help="where the value is in the payload, as temp=state.temperature",
+        dest="values",
     )
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
@@ -70,7 +52,7 @@ def add_options(parser: Parser) -> None:
         help="evaluate so often, as 30s, also while nothing is heard; with a predicate at most so often; "
         "with --ask, ask so often",
     )
-    choice.add_argument("--on-change", action="store_true", help="evaluate each new value")
+    choice.add_flag("--on-change", "evaluate each new value")
     choice.add_argument("--schedule", metavar="WHEN", help="'every weekday at 7', 'sunset', or cron")
     parser.add_argument(
         "--missed",
@@ -85,22 +67,12 @@ def add_options(parser: Parser) -> None:
         ("after", "DURATION", "before what it delays, as 20m"),
         ("if-still", "DURATION", "the same; dropped when the condition ends before"),
     ):
-        parser.add_argument(
-            f"--{kind}",
-            dest="then",
-            metavar=metavar,
-            action="append",
-            default=[],
-            type=partial(_of_kind, kind),
-            help=about,
-        )
-    parser.add_argument(
+        parser.add_list(f"--{kind}", about, metavar=metavar, dest="then", type=partial(_of_kind, kind))
+    parser.add_list(
         "--allow",
-        metavar="CALL",
-        action="append",
-        default=[],
-        help="a call that a model may choose: 'devices.nas.CameraSkill.stop node=camera'; a range is "
+        "a call that a model may choose: 'devices.nas.CameraSkill.stop node=camera'; a range is "
         "level=0..50, a choice mode=low|high",
+        metavar="CALL",
     )
 
 

@@ -27,7 +27,7 @@ from deploy.cli.live.watcher_options import add_options, fields_of, seconds_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import cell, moment
 
 T = TypeVar("T")
@@ -304,8 +304,8 @@ def register_watchers(parser: Parser) -> None:
     )
     add_options(command)
     command.set_defaults(title=None)
-    command.add_argument("--dry-run", action="store_true", help="decide and report, but call nothing")
-    command.add_argument("--yes", action="store_true", help="approve it without asking")
+    command.add_flag("--dry-run", "decide and report, but call nothing")
+    command.add_flag("--yes", "approve it without asking")
     command = actions.add_parser("edit", run=edit, hub=True)
     command.add_argument("name", help="the watcher")
     command.add_argument("--title", metavar="TEXT", help="another name")
@@ -314,30 +314,24 @@ def register_watchers(parser: Parser) -> None:
     calls = "the calls as they are written, in place of words"
     command = actions.add_parser("show", run=show, hub=True)
     command.add_argument("name", help="the watcher")
-    command.add_argument(
-        "--limit", type=positive, metavar="N", default=10, help="entries; default %(default)s"
-    )
-    command.add_argument("--verbose", action="store_true", help=calls)
+    command.add_number("--limit", "entries; default %(default)s", default=10)
+    command.add_flag("--verbose", calls)
     command = actions.add_parser("trace", run=trace, hub=True)
     command.add_argument("name", help="the watcher")
-    command.add_argument("--verbose", action="store_true", help=calls)
+    command.add_flag("--verbose", calls)
     command = actions.add_parser("approve", run=approve, hub=True)
     command.add_argument("name", help="the watcher")
     command.add_argument("--predicate", metavar="EXPR", help="another condition; '' for none")
     choice = command.add_mutually_exclusive_group()
-    choice.add_argument("--dry-run", action="store_const", const=True, help="call nothing")
-    choice.add_argument(
-        "--live", dest="dry_run", action="store_const", const=False, help="make the calls: no dry run"
-    )
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    choice.add_flag("--dry-run", "call nothing", const=True)
+    choice.add_flag("--live", "make the calls: no dry run", dest="dry_run", const=False)
+    command.add_flag("--yes", "do not ask")
     command = actions.add_parser("test", run=test, hub=True)
     command.add_argument("name", help="the watcher")
     choice = command.add_mutually_exclusive_group()
     choice.add_argument("--since", metavar="TIME", help="how far back, as 7d; default 7d")
     choice.add_argument("--capture", metavar="ID", help="a capture: 'captures list' shows them")
-    command.add_argument(
-        "--model", action="store_true", help="have the model decide each time, up to 10 times"
-    )
+    command.add_flag("--model", "have the model decide each time, up to 10 times")
     command = actions.add_parser("run", run=run, hub=True)
     command.add_argument("name", help="the watcher")
     command = actions.add_parser("snooze", run=snooze, hub=True)

@@ -6,14 +6,13 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from urllib.parse import urlencode
 
 from contracts.answers.live import ShownThing, ShownWorld
 from contracts.answers.system import PromptSection, ShownPrompt
 from contracts.errors import ConfigError
-from deploy.cli.client import hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import cell, moment
 from deploy.directory import Home
 
@@ -23,13 +22,11 @@ def world(options: argparse.Namespace) -> None:
 
     Lists devices, skills, areas and entities, with state and age.
     """
-    given = {name: getattr(options, name) for name in ("area", "kind", "name", "limit")}
-    query = urlencode({name: value for name, value in given.items() if value is not None})
-    found = hub_of(options).get(f"/api/world?{query}", ShownWorld)
+    query = {name: getattr(options, name) for name in ("area", "kind", "name", "limit")}
+    found = hub_of(options).get(api("world", **query), ShownWorld)
+    Output(options.json).rows(found.things, _cells, empty="Nothing matches.", answer=found)
     if options.json:
-        Output(as_json=True).result(found)
         return
-    Output(as_json=False).rows(found.things, _cells, empty="Nothing matches.")
     if found.more:
         note(f"… and {found.more} more. --area, --kind and --name find fewer, --limit shows more.")
     if found.left_out:
@@ -54,10 +51,10 @@ def show_prompt(options: argparse.Namespace) -> None:
 
     Shows the prompt of the next message, in sections, with an estimate of their tokens.
     """
-    query = {"message": options.message or "", **({"agent": options.agent} if options.agent else {})}
-    shown = hub_of(options).get(f"/api/prompt?{urlencode(query)}", ShownPrompt)
-    Output(options.json).result(shown, text=_prompt_text(shown))
-    for problem in shown.problems:
+    path = api("prompt", message=options.message or "", agent=options.agent)
+    prompt = hub_of(options).get(path, ShownPrompt)
+    Output(options.json).result(prompt, text=_prompt_text(prompt))
+    for problem in prompt.problems:
         note(f"{problem}; the last good content stays in force")
 
 
@@ -106,9 +103,7 @@ def register_world(parser: Parser) -> None:
         "--kind", help="device, skill, node, area, state or a kind of entity such as light; entity for all"
     )
     parser.add_argument("--name", help="only what is called so, or has these words in its name")
-    parser.add_argument(
-        "--limit", type=positive, metavar="N", default=200, help="at most so many; default %(default)s"
-    )
+    parser.add_number("--limit", "at most so many; default %(default)s", default=200)
 
 
 def register_prompt(parser: Parser) -> None:

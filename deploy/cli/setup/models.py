@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import SecretStr
@@ -20,7 +19,7 @@ from agent_core.setup.looking import FoundOllama, ask_ollamas, look_at, ollamas_
 from contracts.errors import ConfigError, GatewayError, StrawberryError
 from deploy import limits
 from deploy.cli.client import find_hub, find_nearest
-from deploy.cli.terminal.output import Output, columns, note, progress_line, waiting
+from deploy.cli.terminal.output import Output, note, progress_line, waiting
 from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
@@ -37,22 +36,13 @@ def list_models(options: argparse.Namespace) -> None:
     rows = [{**model.as_dict(), "skipped": skipped.get(model.entry.name)} for model in configured]
     for row in rows:
         row["detail"] = "; ".join(filter(None, (row["detail"], row["skipped"])))
-    if options.json:
-        found = [
-            {
-                "address": each.address,
-                "problem": each.problem,
-                "models": [asdict(model) for model in each.models],
-            }
-            for each in ollamas
-        ]
-        Output(as_json=True).result({"models": rows, "ollama": found})
-        return
-    cells = columns("name", "provider", "model", "tools", "answers", "detail")
-    Output(as_json=False).rows(
-        rows, cells, empty="No model is configured. Run 'strawberry setup' to add one."
+    Output(options.json).rows(
+        rows,
+        lambda row: {heading: value for heading, value in row.items() if heading != "skipped"},
+        empty="No model is configured. Run 'strawberry setup' to add one.",
+        answer={"models": rows, "ollama": ollamas},
     )
-    for each in ollamas:
+    for each in () if options.json else ollamas:
         print(f"\nOllama at {each.address}")
         print(visible(_ollama_text(each)))
 
@@ -213,7 +203,7 @@ def register_models(parser: Parser) -> None:
     """Declare 'strawberry models'."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("list", run=list_models)
-    command.add_argument("--no-ask", action="store_true", help="do not try whether each answers")
+    command.add_flag("--no-ask", "do not try whether each answers")
     command = actions.add_parser("pull", run=pull)
     command.add_argument("name", help="name in Ollama's library, for example qwen3:4b")
     command.add_argument(

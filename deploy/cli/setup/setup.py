@@ -341,14 +341,14 @@ def register_setup(parser: Parser) -> None:
         "--base-url", metavar="URL", help="address of an OpenAI-compatible server, or of Ollama"
     )
     parser.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the key")
-    parser.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
+    parser.add_flag("--key-stdin", "read the key from standard input")
     parser.add_argument(
         "--tools",
         choices=get_args(ToolMode),
         help="how it calls skills; default: native for small models of Ollama, else code",
     )
-    parser.add_argument("--no-test", action="store_true", help="write it without trying it first")
+    parser.add_flag("--no-test", "write it without trying it first")
     command = others.add_parser("home-assistant", run=setup_home_assistant)
     command.add_argument("--url", help="address, as http://homeassistant.local:8123")
-    command.add_argument("--token-stdin", action="store_true", help="read the token from standard input")
-    command.add_argument("--no-test", action="store_true", help="write it without trying it first")
+    command.add_flag("--token-stdin", "read the token from standard input")
+    command.add_flag("--no-test", "write it without trying it first")

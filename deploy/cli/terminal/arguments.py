@@ -18,38 +18,41 @@ def _add_port(parser: Parser, flag: str, *, text: str, default: int | None = Non
 
 def add_insecure(parser: Parser) -> None:
     """Add the option of a hub without TLS."""
-    parser.add_argument(
-        "--insecure",
-        action="store_true",
-        help="allow an unencrypted connection, to a hub that runs with --insecure-lan",
-    )
+    parser.add_flag("--insecure", "allow an unencrypted connection, to a hub that runs with --insecure-lan")
 
 
-def add_lan(parser: Parser) -> None:
-    """Add the options of other machines."""
+def _add_lan(parser: Parser) -> None:
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--lan", action="store_true", help="accept other machines, with TLS; makes the certificates"
-    )
-    choice.add_argument(
+    choice.add_flag("--lan", "accept other machines, with TLS; makes the certificates")
+    choice.add_flag(
         "--insecure-lan",
-        action="store_true",
-        help="accept other machines without TLS: anyone in the network can read tokens and use them",
+        "accept other machines without TLS: anyone in the network can read tokens and use them",
     )
+
+
+def _add_http(parser: Parser) -> None:
+    _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)
+    _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
 
 
 def add_trust(parser: Parser) -> None:
     """Add the options of a broker of others."""
-    parser.add_argument(
+    parser.add_flag(
         "--trust-broker",
-        action="store_true",
-        help="use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml; "
+        "use a broker that Strawberry did not set up, with the login in [broker] of strawberry.toml; "
         "all topics are below strawberry/, and all users of that broker can read them",
     )
 
 
 def add_listeners(parser: Parser) -> None:
     """Add the listeners of a broker."""
+    _add_port(
+        parser,
+        "--mqtt-port",
+        text="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
+        "program uses it; 0 for any free one",
+    )
+    _add_lan(parser)
     _add_port(parser, "--mqtts-port", default=BROKER_PORTS["mqtts"], text=f"with --lan; {_FREE}")
     _add_port(parser, "--ws-port", text="also accept MQTT over WebSocket on this port; 0 for any free one")
 
@@ -86,17 +89,9 @@ def add_up_arguments(parser: Parser) -> None:
         "example mqtt://127.0.0.1:1883",
     )
     add_trust(parser)
-    _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)
-    _add_port(
-        parser,
-        "--mqtt-port",
-        text="default: port of [broker] in strawberry.toml, else 1883, or the next free one where another "
-        "program uses it; 0 for any free one",
-    )
-    add_lan(parser)
-    _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
     add_listeners(parser)
-    parser.add_argument("--no-spoke", action="store_true", help="do not run a local spoke")
+    _add_http(parser)
+    parser.add_flag("--no-spoke", "do not run a local spoke")
     parser.add_argument("--samples", metavar="NAMES", help=f"{_SAMPLES}; default: all")
 
 
@@ -114,9 +109,8 @@ def add_hub_arguments(parser: Parser) -> None:
         help="be one of several hubs of this home, under a name of its own; needs [database] url",
     )
     add_trust(parser)
-    _add_port(parser, "--http-port", default=HTTP_PORT, text=_FREE)
-    add_lan(parser)
-    _add_port(parser, "--https-port", default=HTTPS_PORT, text=f"with --lan; {_FREE}")
+    _add_lan(parser)
+    _add_http(parser)
 
 
 def add_spoke_arguments(parser: Parser) -> None:
@@ -128,12 +122,8 @@ def add_spoke_arguments(parser: Parser) -> None:
         "--hub-key", metavar="F", help="fingerprint of the hub's key, printed by 'devices add'"
     )
     add_insecure(parser)
-    parser.add_argument(
-        "--skills",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="folder of skills; may be repeated; default: skills/ in the data directory",
+    parser.add_list(
+        "--skills", "folder of skills; may be repeated; default: skills/ in the data directory", metavar="DIR"
     )
     parser.add_argument(
         "--samples",
@@ -146,4 +136,4 @@ def add_spoke_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--token-file", metavar="FILE", help="file with the enrolment token, - for standard input"
     )
-    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    parser.add_flag("--with-parent", argparse.SUPPRESS)

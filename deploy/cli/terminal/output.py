@@ -38,15 +38,23 @@ class Output:
         elif value is not None:
             print(visible(value) if isinstance(value, str) else _document(value, indent=2))
 
-    def rows(self, rows: Sequence[T], cells: Callable[[T], Mapping[str, object]], *, empty: str) -> None:
+    def rows(
+        self,
+        rows: Sequence[T],
+        cells: Callable[[T], Mapping[str, object]],
+        *,
+        empty: str,
+        answer: object = None,
+    ) -> None:
         """Print a list of objects: as JSON, or as a table.
 
         Args:
             cells: Returns a row as a person reads it, by the headings of its columns.
             empty: What a person reads where there are none.
+            answer: What is printed as JSON where that is more than the rows.
         """
         if self.as_json:
-            print(_document(list(rows)))
+            self.result(answer or list(rows))
         elif rows:
             shown = [cells(row) for row in rows]
             texts = [[cell(value) for value in row.values()] for row in shown]
@@ -55,9 +63,9 @@ class Output:
             print(empty)
 
 
-def columns(*names: str) -> Callable[[Mapping[str, object]], Mapping[str, object]]:
-    """Return what picks these members of a row."""
-    return lambda row: {name: row.get(name) for name in names}
+def columns(*names: str) -> Callable[[object], Mapping[str, object]]:
+    """Return what picks these attributes of a row."""
+    return lambda row: {name: getattr(row, name) for name in names}
 
 
 def screen_width() -> int | None:

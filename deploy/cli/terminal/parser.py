@@ -86,7 +86,28 @@ class Actions(_Subparsers):
         return parser
 
 
-class Parser(argparse.ArgumentParser):
+class Options(argparse._ActionsContainer):
+    """Short forms of the options that most commands have."""
+
+    def add_flag(self, name: str, text: str, **settings: Any) -> None:
+        """Add a switch; with ``const`` it sets that value, and nothing where it is not given."""
+        action = "store_const" if "const" in settings else "store_true"
+        self.add_argument(name, action=action, help=text, **settings)
+
+    def add_list(self, name: str, text: str, **settings: Any) -> None:
+        """Add an option that may be repeated."""
+        self.add_argument(name, action="append", default=[], help=text, **settings)
+
+    def add_number(self, name: str, text: str, *, default: int | None = None) -> None:
+        """Add an option that takes a whole number above 0."""
+        self.add_argument(name, type=positive, metavar="N", default=default, help=text)
+
+
+class Choice(Options, argparse._MutuallyExclusiveGroup):
+    """Options that exclude each other."""
+
+
+class Parser(Options, argparse.ArgumentParser):
     """Reports what is wrong in one line, with the nearest name there is."""
 
     def __init__(self, **settings: Any) -> None:
@@ -99,6 +120,12 @@ class Parser(argparse.ArgumentParser):
         if names and not names[0].startswith("-") and "choices" not in settings:
             settings.setdefault("metavar", names[0].upper())
         return super().add_argument(*names, **settings)
+
+    def add_mutually_exclusive_group(self, **settings: Any) -> Choice:
+        """Add a group of options that exclude each other."""
+        group = Choice(self, **settings)
+        self._mutually_exclusive_groups.append(group)
+        return group
 
     def runs(self, run: Run, *, hub: bool = False) -> None:
         """Make it the parser of a command; see `Actions.add_parser`."""
@@ -119,18 +146,10 @@ class Parser(argparse.ArgumentParser):
         """Add the options of every command."""
         shared = self.add_argument_group("options of every command")
         # Without a default, a command does not undo what stood in front of it.
-        unset = argparse.SUPPRESS
-        shared.add_argument("--json", action="store_true", default=unset, help="print the result as JSON")
-        shared.add_argument(
-            "--debug", action="store_true", default=unset, help="show tracebacks and debug logs"
-        )
-        shared.add_argument(
-            "--no-colour",
-            "--no-color",
-            action="store_true",
-            default=unset,
-            help="no colours, as with NO_COLOR",
-        )
+        switch: dict[str, Any] = {"action": "store_true", "default": argparse.SUPPRESS}
+        shared.add_argument("--json", help="print the result as JSON", **switch)
+        shared.add_argument("--debug", help="show tracebacks and debug logs", **switch)
+        shared.add_argument("--no-colour", "--no-color", help="no colours, as with NO_COLOR", **switch)
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and where help is if that does not name it, and end with code 2."""
