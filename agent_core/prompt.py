@@ -30,26 +30,18 @@ def estimate_tokens(text: str) -> int:
     return ascii_size // _ASCII_PER_TOKEN + (size - ascii_size) // _BYTES_PER_TOKEN
 
 
-class Place(Strict):
-    """Where the household is.
+class Household(Strict):
+    """``[household]``: what the prompt says of the household.
 
     Attributes:
         latitude: In degrees, for the times of the sun; not in the prompt.
         longitude: Likewise.
+        rules: What the assistant must never do, or always, in the words of the owner.
     """
 
     time_zone: TimeZone = "UTC"
     latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
     longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
-
-
-class Household(Place):
-    """``[household]``: what the prompt says of the household.
-
-    Attributes:
-        rules: What the assistant must never do, or always, in the words of the owner.
-    """
-
     language: Language = "en"
     units: Units = "metric"
     # They are in every prompt.

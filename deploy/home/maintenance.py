@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, cast
 
 from pydantic import SecretStr
 
-from agent_core.prompt import Place
+from agent_core.prompt import Household
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import HomeAssistantTrial, McpServers
 from contracts.errors import ConfigError
@@ -118,16 +118,16 @@ class Maintenance:
             provide_certificate(self._home)
         write_table(self._home.directory, "lan", {"enabled": enabled})
 
-    def read_place(self) -> Place:
-        """Return where the settings say that the household is."""
-        return Place(**read_household(self._home).model_dump(include=set(Place.model_fields)))
+    def read_household(self) -> Household:
+        """Return what the settings say of the household."""
+        return read_household(self._home)
 
-    def write_place(self, place: Place) -> Place:
+    def write_household(self, household: Household) -> Household:
         """Write what is given of it into ``[household]``."""
         # Settings that somebody has broken meanwhile would keep the hub from starting again.
         check_settings(self._home)
-        write_table(self._home.directory, "household", place.model_dump(exclude_unset=True))
-        return self.read_place()
+        write_table(self._home.directory, "household", household.model_dump(mode="json", exclude_unset=True))
+        return read_household(self._home)
 
     async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
         """Try address and token, and write them into the settings."""

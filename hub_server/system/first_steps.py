@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, SecretStr, ValidationError
 
-from agent_core.prompt import Place
+from agent_core.prompt import Household
 from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.answers.system import FoundHomeAssistant, HomeAssistantTrial
@@ -76,28 +76,28 @@ async def switch_lan(system: System, asking: Bearer, enabled: bool) -> LanState:
     return _state(system, asking)
 
 
-@first_steps.get(ADMIN, "/place")
-async def show_place(system: System, asking: Bearer) -> Place:
-    """Return where the home is, for sunrise and sunset, and its time zone."""
+@first_steps.get(ADMIN, "/household")
+async def show_household(system: System, asking: Bearer) -> Household:
+    """Return where the home is, its language and units, and the rules for the assistant."""
     try:
-        return await asyncio.to_thread(system.host.read_place)
+        return await asyncio.to_thread(system.host.read_household)
     except ConfigError as error:
         raise InvalidMessage(error.message, hint=error.hint) from None
 
 
-@first_steps.patch(_RESTARTS, "/place")
-async def set_place(system: System, asking: Bearer, place: Place) -> Place:
-    """Change where the home is, or its time zone, in `[household]` of `strawberry.toml`; the hub restarts.
+@first_steps.patch(_RESTARTS, "/household")
+async def change_household(system: System, asking: Bearer, household: Household) -> Household:
+    """Change `[household]` of `strawberry.toml`, where the home is among it; the hub restarts.
 
     What is left out stays; `null` for both coordinates removes them.
     """
-    if (place.latitude is None) != (place.longitude is None):
+    if (household.latitude is None) != (household.longitude is None):
         raise InvalidMessage("latitude and longitude belong together", hint="Fill in both, or none.")
     try:
-        written = await asyncio.to_thread(system.host.write_place, place)
+        written = await asyncio.to_thread(system.host.write_household, household)
     except ConfigError as error:
         raise InvalidMessage(error.message, hint=error.hint) from None
-    asking.note("set where the home is")
+    asking.note("change the settings of the household")
     asyncio.get_running_loop().call_later(limits.RESTART_S, system.host.restart)
     return written
 

@@ -6,7 +6,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from pydantic import SecretStr
 
-from agent_core.prompt import Place
+from agent_core.prompt import Household
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import HomeAssistantTrial, LinkHealth, McpServers
 from contracts.wire import OrAbsent, Part, Phrased, PhraseText
@@ -159,15 +159,15 @@ class Host(Protocol):
         """
         ...
 
-    def read_place(self) -> Place:
-        """Return where the settings say that the household is; blocks.
+    def read_household(self) -> Household:
+        """Return what the settings say of the household; blocks.
 
         Raises:
             ConfigError: If they cannot be used.
         """
         ...
 
-    def write_place(self, place: Place) -> Place:
+    def write_household(self, household: Household) -> Household:
         """Write what is given of it into the settings, for the next start, and return all; blocks.
 
         Raises:

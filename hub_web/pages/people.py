@@ -17,10 +17,9 @@ from hub_web.parts.invitation import shown_once
 from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code, cut, grid, note, row
 from hub_web.parts.network import qr_code
 from hub_web.shell import page
-from hub_web.texts import languages, text
+from hub_web.texts import language_names, text
 from hub_web.view import view
 
-_LANGUAGES: Final = {"en": "English", "de": "Deutsch"}
 _ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
 _DAY_S: Final = 24 * 60 * 60
 
@@ -46,7 +45,7 @@ def _account() -> None:
         with tools:
             badge(_role(user.role), _ROLE_TONES[user.role])
         name = text_field(text("Name"), user.display_name)
-        shown = {"": text("as the household"), **{each: _LANGUAGES.get(each, each) for each in languages()}}
+        shown = {"": text("as the household"), **language_names()}
         begin = (user.language or "").split("-")[0]
         language = choice(text("Language"), shown, begin if begin in shown else "")
         # Not all that Python knows are listed.

@@ -19,6 +19,7 @@ from hub_server.system.operations import RestorableBackup, ShownLine, SystemStat
 from hub_web import limits
 from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.files import FileField, in_browser, size
+from hub_web.parts.household import show_household
 from hub_web.parts.layout import (
     Tone,
     Words,
@@ -37,7 +38,6 @@ from hub_web.parts.layout import (
     stack,
 )
 from hub_web.parts.network import show_lan as show_access
-from hub_web.parts.place import show_place
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -55,7 +55,7 @@ async def system() -> None:
     with card(text("Access from other machines"), icon="wifi"):
         show_access(await view.api(first_steps.show_lan), can_end=True)
     with card(text("Your home"), icon="home"):
-        show_place(await view.api(first_steps.show_place))
+        show_household(await view.api(first_steps.show_household))
     members = await view.api(status)
     for kind, title in (("replica", text("Replicas of the hub")), ("node", text("Nodes of NATS"))):
         if found_of_kind := [each for each in members if each.kind == kind]:

@@ -161,7 +161,7 @@ class Route:
     fields: list[str]
 
 
-_HARMFUL: Final = {"POST /api/purge", "PUT /api/system/lan", "PATCH /api/system/place"}
+_HARMFUL: Final = {"POST /api/purge", "PUT /api/system/lan", "PATCH /api/system/household"}
 """What the owner may do to the home, and what then is gone: all of it, or the hub for a restart."""
 _RPC: Final = {
     "type": "object",

@@ -86,22 +86,28 @@ async def test_what_an_option_of_the_command_allows_is_not_changed_in_the_browse
         assert (refused.status_code, restart.is_requested) == (422, False)
 
 
-async def test_where_the_home_is_is_written_beside_what_stands_there_and_counts_after_a_restart(
+async def test_the_household_is_written_beside_what_stands_there_and_counts_after_a_restart(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(limits, "RESTART_S", 0)
     async with opened(tmp_path, LanOptions()) as (home, restart), home.client() as client:
-        file, path = home.directory / "strawberry.toml", "/api/system/place"
+        file, path = home.directory / "strawberry.toml", "/api/system/household"
         file.write_text('[household]\nlanguage = "de"  # ours\ntime_zone = "Asia/Tokyo"\n')
-        for wrong in ({"latitude": 91, "longitude": 0}, {"latitude": 5}, {"time_zone": "Nowhere"}):
+        for wrong in (
+            {"latitude": 91, "longitude": 0},
+            {"latitude": 5},
+            {"time_zone": "Nowhere"},
+            {"rules": ["x" * 301]},
+        ):
             assert (await client.patch(path, json=wrong)).status_code == 422
         async with home.client(await home.token(scopes=("admin",))) as program:
             assert (await program.patch(path, json={})).status_code == 403
         assert not restart.is_requested
         berlin = {"latitude": 52.5, "longitude": 13.4}
-        assert (await client.patch(path, json=berlin)).json() == {"time_zone": "Asia/Tokyo", **berlin}
-        await client.patch(path, json={"time_zone": "Europe/Berlin"})
-        assert (await client.get(path)).json() == {"time_zone": "Europe/Berlin", **berlin}
+        others = {"time_zone": "Asia/Tokyo", "language": "de", "units": "metric", "rules": []}
+        assert (await client.patch(path, json=berlin)).json() == {**others, **berlin}
+        await client.patch(path, json={"rules": ["Never open the garage."]})
+        assert (await client.get(path)).json() == {**others, **berlin, "rules": ["Never open the garage."]}
         assert '"de"  # ours' in file.read_text()
         assert restart.is_requested
         file.write_text("[houshold]\n")

@@ -227,8 +227,8 @@ PUT    /api/system/restore                              A
 POST   /api/system/restore                              A
 GET    /api/system/lan                                  A
 PUT    /api/system/lan                                  A
-GET    /api/system/place                                A
-PATCH  /api/system/place                                A
+GET    /api/system/household                            A
+PATCH  /api/system/household                            A
 GET    /api/system/home-assistant/found                 A
 PUT    /api/system/home-assistant                       A
 GET    /api/system/skipped                              A

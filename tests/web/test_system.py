@@ -44,7 +44,7 @@ def test_health_and_the_live_log(
     assert phone.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_where_the_home_is_comes_from_the_browser(
+def test_the_settings_of_the_household_are_typed_or_come_from_the_browser(
     tmp_path: Path,
     sandbox_files: Path,
     page_of: Callable[..., Visitor],
@@ -64,13 +64,21 @@ def test_where_the_home_is_comes_from_the_browser(
         expect(page.get_by_label("Latitude")).to_have_value("52.52")
         expect(page.get_by_label("Longitude")).to_have_value("13.38")
         picture(page, "system-place")
+        field = page.get_by_label("Rules for the assistant")
+        field.fill("x" * 301)
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("one line of up to 300 characters")).to_be_visible()
+        field.fill("Never open the garage.\n\nCall me Captain.\n")
+        picture(page, "system-household")
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_role("dialog")).to_contain_text("The hub restarts")
         # The page loads again by itself.
         expect(page.get_by_role("dialog")).to_have_count(0)
         expect(page.get_by_label("Latitude")).to_have_value("52.52")
-        found = home.ask("/api/system/place")
-        assert found == {"latitude": 52.52, "longitude": 13.38, "time_zone": "Asia/Tokyo"}
+        found = home.ask("/api/system/household")
+        place = {"latitude": 52.52, "longitude": 13.38, "time_zone": "Asia/Tokyo"}
+        rules = ["Never open the garage.", "Call me Captain."]
+        assert found == {**place, "language": "en", "units": "metric", "rules": rules}
 
 
 def test_a_fresh_hub_is_restored_in_the_browser_and_a_device_connects_by_itself(

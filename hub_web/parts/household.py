@@ -1,22 +1,22 @@
-"""Form for where the home is: coordinates for the times of the sun, and the time zone."""
+"""Form for the household: where it is, its language and units, and the rules for the assistant."""
 
 from typing import Any
 from zoneinfo import available_timezones
 
 from nicegui import ui
 
-from agent_core.prompt import Place
-from hub_server.system.first_steps import set_place
+from agent_core.prompt import Household
+from hub_server.system.first_steps import change_household
 from hub_web import limits
-from hub_web.parts.calls.forms import choice, number_field, refuse
+from hub_web.parts.calls.forms import choice, number_field, refuse, text_field
 from hub_web.parts.layout import actions, note
 from hub_web.parts.network import show_restart
-from hub_web.texts import text
+from hub_web.texts import language_names, text
 from hub_web.view import view
 
 
-def show_place(found: Place) -> None:
-    """Show where the home is, with fields and a button that asks the browser."""
+def show_household(found: Household) -> None:
+    """Show the settings of the household, with a button that asks the browser where it is."""
     note(text("For sunrise and sunset, day and night, and all times of the home. The hub restarts with it."))
     # Not all that Python knows are listed.
     zones = sorted({found.time_zone, *available_timezones()})
@@ -24,6 +24,11 @@ def show_place(found: Place) -> None:
         latitude = number_field(text("Latitude"), found.latitude, least=-90, most=90)
         longitude = number_field(text("Longitude"), found.longitude, least=-180, most=180)
         zone = choice(text("Time zone"), zones, found.time_zone)
+        known = {found.language: found.language, **language_names()}
+        language = choice(text("Language"), known, found.language)
+        units = choice(text("Units"), {"metric": text("metric"), "imperial": text("imperial")}, found.units)
+    hint = text("What the assistant must never do, or always: one rule in each line")
+    rules = text_field(text("Rules for the assistant"), "\n".join(found.rules), hint=hint, lines=True)
 
     async def ask_browser(question: str) -> dict[str, Any]:
         told = await view.client.run_javascript(f"return await {question}", timeout=limits.BUILD_S)
@@ -45,8 +50,17 @@ def show_place(found: Place) -> None:
     async def save() -> None:
         if not zone.value:
             refuse(zone, text("This is needed."))
-        place = Place(latitude=latitude.value, longitude=longitude.value, time_zone=zone.value)
-        await view.api(set_place, place)
+        lines = map(str.strip, (rules.value or "").splitlines())
+        # Checked by the operation, whose error names the field.
+        household = Household.model_construct(
+            latitude=latitude.value,
+            longitude=longitude.value,
+            time_zone=zone.value,
+            language=language.value,
+            units=units.value,
+            rules=tuple(filter(None, lines)),
+        )
+        await view.api(change_household, household)
         show_restart()
 
     with actions():
