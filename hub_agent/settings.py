@@ -129,6 +129,12 @@ class BusSettings(Strict):
     is_ours: Callable[[], bool] = Field(default=_taken_for_ours, repr=False)
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """Where the hub connects: to any node, or where its own way to all of them is, as in Kubernetes."""
+        nodes = self.addresses if self.kind == "nats" and self.url in self.addresses else ()
+        return tuple(dict.fromkeys((self.url, *nodes)))
+
+    @property
     def qos(self) -> Literal[0, 1]:
         """See `BusAccess.qos`: calls and their results are repeated by us, not by the broker."""
         return 0 if self.kind == "nats" else 1

@@ -1,4 +1,4 @@
-"""The configuration file of a NATS server that is a node of our bus."""
+"""The configuration of a NATS server that is a node of our bus: its file, or values of a Helm chart."""
 
 import json
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import Any, Final
 from broker import limits
 from broker.nats.keys import ACCOUNT, NodeKeys
 from broker.nats.streams import API
-from contracts.addresses import bracketed, is_loopback
+from contracts.addresses import LOOPBACK, bracketed, is_loopback
 from contracts.errors import ConfigError
 from identity.certificates import ServerCertificate
 
-__all__ = ["ACCOUNT_OF_HUB", "Node", "render"]
+__all__ = ["ACCOUNT_OF_HUB", "Node", "chart_values", "render"]
 
 ACCOUNT_OF_HUB: Final = "hub"
 """Account in which the hub is asked who may log in; no topic of the home is there."""
@@ -33,7 +33,7 @@ class Node:
         hub: Port of hubs, with NATS's own protocol.
         cluster: Port of the other nodes; None where it is alone.
         websocket: Port of MQTT over WebSocket; None for none.
-        others: ``host:port`` of the other nodes.
+        nodes: ``host:port`` of all nodes of its cluster, this one among them.
         tls: For all of them; None for none, which only loopback may do without.
         ca: File of the authority that the other nodes' certificates come from.
         insecure: Other machines may connect without TLS.
@@ -44,7 +44,7 @@ class Node:
     hub: int
     cluster: int | None = None
     websocket: int | None = None
-    others: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
     tls: ServerCertificate | None = None
     ca: Path | None = None
     insecure: bool = False
@@ -71,6 +71,21 @@ def render(node: Node, keys: NodeKeys, *, name: str, store: Path) -> str:
             hint="Give it a certificate, or ask for it with --insecure-lan.",
         )
     return json.dumps(dict(_entries(node, keys, name, store)), indent=1) + "\n"
+
+
+def chart_values(keys: NodeKeys, *, nodes: int) -> dict[str, Any]:
+    """Return what NATS's own Helm chart merges into ``config``, and into ``mqtt`` and ``jetstream`` of it.
+
+    Names, ports, routes, folders and certificates are the chart's.
+    """
+    of_chart = {"server_name", "listen", "cluster", "store_dir"}
+    node = Node(LOOPBACK, mqtt=0, hub=0, cluster=0, nodes=("",) * nodes)
+    config = dict(_entries(node, keys, "", Path()))
+    parts = {"mqtt": config.pop("mqtt"), "jetstream": config.pop("jetstream"), "config": config}
+    return {
+        part: {name: value for name, value in entries.items() if name not in of_chart}
+        for part, entries in parts.items()
+    }
 
 
 def _entries(node: Node, keys: NodeKeys, name: str, store: Path) -> Iterator[tuple[str, Any]]:
@@ -113,9 +128,9 @@ def _entries(node: Node, keys: NodeKeys, name: str, store: Path) -> Iterator[tup
         tls = {"tls": {"cert_file": str(node.tls.certificate), "key_file": str(node.tls.key)}}
     yield from tls.items()
     # A subscription ends with its connection: where its state is lost with a node, so is the connection.
-    replicas = {"consumer_replicas": 1, "consumer_memory_storage": True}
+    replicas: dict[str, Any] = {"consumer_memory_storage": True}
     if node.cluster is not None:
-        replicas["stream_replicas"] = min(3, 1 + len(node.others))
+        replicas["stream_replicas"] = min(3, len(node.nodes))
         yield "cluster", _cluster(node, node.cluster, keys.secret.get_secret_value(), tls)
     # Of a message with QoS 2 the servers store each step; we have none.
     qos = {"reject_qos2_publish": True, "downgrade_qos2_subscribe": True}
@@ -126,7 +141,12 @@ def _entries(node: Node, keys: NodeKeys, name: str, store: Path) -> Iterator[tup
 
 
 _ENDS_CONNECTIONS: Final = {
-    "publish": ["$SYS.REQ.SERVER.PING.STATSZ", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.*.KICK"],
+    "publish": [
+        "$SYS.REQ.SERVER.PING.STATSZ",
+        "$SYS.REQ.SERVER.PING.CONNZ",
+        "$SYS.REQ.SERVER.*.HEALTHZ",
+        "$SYS.REQ.SERVER.*.KICK",
+    ],
     "subscribe": ["_INBOX.>"],
 }
 """What the hub may do with the servers themselves."""
@@ -137,7 +157,7 @@ def _cluster(node: Node, port: int, secret: str, tls: dict[str, Any]) -> dict[st
         "name": _CLUSTER,
         "listen": _endpoint(node.host, port),
         "authorization": {"user": _NODE, "password": secret},
-        "routes": [f"nats://{_NODE}:{secret}@{each}" for each in node.others],
+        "routes": [f"nats://{_NODE}:{secret}@{each}" for each in node.nodes],
         "no_advertise": True,
     }
     if tls:

@@ -134,7 +134,7 @@ class NatsLogins:
 
         with suppress(Disconnected):
             await self._ask("STATSZ", {}, take)
-        return await asyncio.gather(*(_node(url, said) for url in self._access.urls))
+        return await asyncio.gather(*(self._node(url, said) for url in self._access.urls))
 
     async def _end(self, principal: Principal, is_over: Callable[[str], bool]) -> None:
         # A device has one connection, by its id; of others several programs may have one each.
@@ -149,7 +149,8 @@ class NatsLogins:
         async def take(answer: dict[str, Any]) -> bool:
             found = answer["data"].get("connections") or ()
             over = [each["cid"] for each in found if is_over(each.get("authorized_user", ""))]
-            return all([await self._kick(answer["server"]["id"], each) for each in over])
+            server = answer["server"]["id"]
+            return all([await self._request(server, "KICK", {"cid": each}) is not None for each in over])
 
         await self._ask("CONNZ", asked, take)
 
@@ -201,41 +202,44 @@ class NatsLogins:
         except (NatsError, ValueError, LookupError) as error:
             raise Disconnected(f"NATS does not answer the hub: {error}") from None
 
-    async def _kick(self, server: str, connection: int) -> bool:
-        asked = json.dumps({"cid": connection}).encode()
-        subject = f"$SYS.REQ.SERVER.{server}.KICK"
+    async def _request(self, server: str, what: str, asked: dict[str, Any]) -> bytes | None:
+        subject, data = f"$SYS.REQ.SERVER.{server}.{what}", json.dumps(asked).encode()
         try:
-            await self._connected().request(subject, asked, timeout=limits.NATS_ASK_AGAIN_S)
+            answer = await self._connected().request(subject, data, timeout=limits.NATS_ASK_AGAIN_S)
         except NatsError:
-            return False  # it is lost, or the hub's connection was
-        return True
+            return None  # it is lost, or the hub's connection was
+        return answer.data
+
+    async def _node(self, url: str, said: dict[str, dict[str, Any]]) -> ClusterMember:
+        """Read how the node introduces itself, which it does before a login."""
+        info: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            async with asyncio.timeout(limits.NATS_ANSWER_S):
+                reader, writer = await asyncio.open_connection(host_of(url), urlsplit(url).port or 4222)
+                info = json.loads((await reader.readline()).removeprefix(b"INFO "))
+                writer.close()
+        server = info.get("server_id", "")
+        found, health = said.get(server, {}), None
+        if found:
+            with suppress(Disconnected):
+                health = await self._request(server, "HEALTHZ", {})
+        return ClusterMember(
+            kind="node",
+            name=info.get("server_name", ""),
+            state="serves" if info else "gone",
+            # The others know one that lost its files before it has what they have.
+            bus=health is not None and json.loads(health)["data"]["status"] == "ok",
+            clients=found.get("connections"),
+            bytes=found.get("jetstream", {}).get("stats", {}).get("storage"),
+            url=url,
+            version=info.get("version", ""),
+        )
 
     def _connected(self) -> Client:
         # While it moves to another node, it keeps what it is to send.
         if self.servers is None or self.servers.is_closed:
             raise Disconnected("no NATS server can be reached", hint="Check the addresses, and that it runs.")
         return self.servers
-
-
-async def _node(url: str, said: dict[str, dict[str, Any]]) -> ClusterMember:
-    """Read how the node introduces itself, which it does before a login."""
-    info: dict[str, Any] = {}
-    with suppress(OSError, ValueError):
-        async with asyncio.timeout(limits.NATS_ANSWER_S):
-            reader, writer = await asyncio.open_connection(host_of(url), urlsplit(url).port or 4222)
-            info = json.loads((await reader.readline()).removeprefix(b"INFO "))
-            writer.close()
-    found = said.get(info.get("server_id", ""), {})
-    return ClusterMember(
-        kind="node",
-        name=info.get("server_name", ""),
-        state="serves" if info else "gone",
-        bus=bool(found),
-        clients=found.get("connections"),
-        bytes=found.get("jetstream", {}).get("stats", {}).get("storage"),
-        url=url,
-        version=info.get("version", ""),
-    )
 
 
 @asynccontextmanager

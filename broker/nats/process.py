@@ -4,8 +4,8 @@ import logging
 import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from contracts.addresses import bracketed, reachable
 from contracts.errors import ConfigError
 from identity.files import make_private_directory, write_private
 
-__all__ = ["RunningNats", "find_binary", "name_of", "open_nats_server"]
+__all__ = ["RunningNats", "find_binary", "name_of", "open_nats_server", "own_addresses"]
 
 _log = logging.getLogger(__name__)
 
@@ -97,15 +97,16 @@ def name_of(node: Node, directory: Path) -> str:
         return file.read_text("ascii")
     if node.cluster is None:  # alone, no other counts on it
         return socket.gethostname()
-    own = (each for each in node.others if each.endswith(f":{node.cluster}") and _is_here(each))
-    name = next(own, f"{socket.gethostname()}:{node.cluster}")
+    name = next(own_addresses(node.nodes, node.cluster), f"{socket.gethostname()}:{node.cluster}")
     write_private(file, name.encode())
     return name
 
 
-def _is_here(address: str) -> bool:
-    try:
-        with socket.create_server((address.rpartition(":")[0], 0)):
-            return True
-    except OSError:
-        return False
+def own_addresses(nodes: Collection[str], port: int) -> Iterator[str]:
+    """Return which of the nodes with this port are on this machine."""
+    for address in nodes:
+        host, _, number = address.rpartition(":")
+        with suppress(OSError):
+            if int(number) == port:
+                socket.create_server((host, 0)).close()
+                yield address

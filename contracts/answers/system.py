@@ -132,7 +132,7 @@ class ClusterMember(Part):
         term: Of the latest lead of a replica, 0 before the first.
         leads_since: None where another one leads.
         seen_s: Seconds since a replica last said that it is there.
-        bus: Whether a replica was connected to the broker then, or a node is one with the others.
+        bus: Whether a replica was connected to the broker then, or a node has caught up with the others.
         clients: Connections to a node.
         bytes: What a node stores.
     """

@@ -10,7 +10,8 @@ from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.parser import Parser, positive
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
-from deploy.rendering.rendering import render_emqx, render_kubernetes
+from deploy.rendering.rendering import render_emqx, render_kubernetes, render_nats
+from identity.keys import KeyPair
 
 
 def kubernetes(options: argparse.Namespace) -> None:
@@ -24,6 +25,16 @@ def kubernetes(options: argparse.Namespace) -> None:
     Output(options.json).result({"manifests": text}, text=text.rstrip("\n"))
 
 
+def nats(options: argparse.Namespace) -> None:
+    """Print the values of NATS's own Helm chart for the bus of this home.
+
+    Nothing in them is secret: hubs and nodes know each other by the public parts of keys, and by certificates
+    in the Secret nats-certs.
+    """
+    text = render_nats(KeyPair.load(_home().hub / "key.pem"))
+    Output(options.json).result({"values": text}, text=text.rstrip("\n"))
+
+
 def emqx(options: argparse.Namespace) -> None:
     """Print a configuration of EMQX 5.7 or newer for the bus of this home.
 
@@ -31,14 +42,18 @@ def emqx(options: argparse.Namespace) -> None:
     in its claim "acl"; put kind = "emqx" into [broker] of strawberry.toml, so that it is there. ca.pem,
     server.pem and server.key belong into /opt/emqx/etc/certs.
     """
+    identity = asyncio.run(load_identity(_home()))
+    text = render_emqx(hub_id=identity.hub_id, hub=options.hub)
+    Output(options.json).result(json.loads(text), text=text.rstrip("\n"))
+
+
+def _home() -> Home:
     home = Home.find()
     if not home.has_hub:
         raise ConfigError(
             f"there is no hub in {home.directory}", hint="Set STRAWBERRY_HOME to its directory."
         )
-    identity = asyncio.run(load_identity(home))
-    text = render_emqx(hub_id=identity.hub_id, hub=options.hub)
-    Output(options.json).result(json.loads(text), text=text.rstrip("\n"))
+    return home
 
 
 def _hub(text: str) -> str:
@@ -78,6 +93,7 @@ def register_render(parser: Parser) -> None:
         "--image", type=_image, required=True, help="image of deploy/container, with its tag"
     )
     command.add_argument("--replicas", type=positive, default=3, metavar="N", help="hubs; default: 3")
+    kinds.add_parser("nats", run=nats)
     command = kinds.add_parser("emqx", help="configuration of EMQX as the bus")
     command.runs(emqx)
     command.add_argument(

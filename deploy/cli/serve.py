@@ -141,12 +141,8 @@ def _broker_of(
         with quick_imports():
             from deploy.home.brokers import embedded
         return partial(embedded.run_broker, home, ports=ports, lan=lan)
-    try:
-        from deploy.home.brokers import nats
-    except ImportError:
-        raise ConfigError(
-            "NATS is not installed", hint="Install it with: pip install 'strawberry-home[nats]'"
-        ) from None
+    from deploy.home.brokers import nats
+
     node = NodeOptions(options.nats_port, options.cluster_port, options.cluster)
     return partial(nats.run_nats, home, ports=ports, node=node, lan=lan)
 

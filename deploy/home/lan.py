@@ -5,7 +5,7 @@ import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
@@ -95,9 +95,12 @@ class Lan:
 
 
 async def enter_lan(
-    stack: AsyncExitStack, home: Home, options: LanOptions, *, report: Reporter
+    stack: AsyncExitStack, home: Home, options: LanOptions, *, report: Reporter, names: Sequence[str] = ()
 ) -> Lan | None:
     """Prepare the way in for other machines; None where there is to be none.
+
+    Args:
+        names: Under which they know this machine, besides its own.
 
     Raises:
         ConfigError: If the certificates cannot be used.
@@ -109,17 +112,17 @@ async def enter_lan(
             names, addresses = _reachable(*own_names())
             return Lan(names=names, addresses=addresses)
         case "tls":
-            return await _enter_secure(stack, home, report=report)
+            return await _enter_secure(stack, home, names, report=report)
 
 
-async def _enter_secure(stack: AsyncExitStack, home: Home, *, report: Reporter) -> Lan:
-    provided = await asyncio.to_thread(provide_certificate, home)
+async def _enter_secure(stack: AsyncExitStack, home: Home, names: Sequence[str], *, report: Reporter) -> Lan:
+    provided = await asyncio.to_thread(provide_certificate, home, more=names)
     for line in provided.describe():
         report.say(f"  certs    {line}")
     certificate = provided.certificate
-    names, addresses = _reachable(*provided.hosts)
+    hosts, addresses = _reachable(*provided.hosts)
     lan = Lan(
-        names=names,
+        names=hosts,
         addresses=addresses,
         certificate=certificate,
         ca=provided.authority.pem,

@@ -3,8 +3,16 @@
 import json
 from pathlib import Path
 from string import Template
+from typing import Final
 
-__all__ = ["render_emqx", "render_kubernetes"]
+from broker.limits import NATS_LOGIN_S
+from identity.keys import KeyPair
+
+__all__ = ["render_emqx", "render_kubernetes", "render_nats"]
+
+
+_NODES: Final = 3
+"""One may be lost. Their names are in docs/scale.md."""
 
 
 def render_kubernetes(*, name: str, host: str, image: str, replicas: int) -> str:
@@ -16,6 +24,21 @@ def render_kubernetes(*, name: str, host: str, image: str, replicas: int) -> str
         image: Of `deploy/container`, with its tag.
     """
     return _filled("kubernetes.yaml", name=name, host=host, image=image, replicas=replicas)
+
+
+def render_nats(key: KeyPair) -> str:
+    """Return the values of NATS's own Helm chart for the bus of a home, in YAML.
+
+    Args:
+        key: The hub's, of which the nodes learn public parts.
+    """
+    # Here: it needs an extra.
+    from broker.nats.config import chart_values
+    from broker.nats.keys import NatsKeys
+
+    merged = chart_values(NatsKeys(key).for_nodes(), nodes=_NODES)
+    values = {part: json.dumps(entries) for part, entries in merged.items()}
+    return _filled("nats.yaml", nodes=_NODES, timeout=NATS_LOGIN_S, **values)
 
 
 def render_emqx(*, hub_id: str, hub: str) -> str:

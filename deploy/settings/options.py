@@ -61,12 +61,12 @@ class NodeOptions:
     Attributes:
         nats: Where hubs connect.
         cluster: Where the other nodes connect.
-        others: ``host:port`` of those.
+        nodes: ``host:port`` of all nodes, this one among them.
     """
 
     nats: int = 4222
     cluster: int = 6222
-    others: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,11 @@ def link_settings(settings: HubSettings, registry: Registry) -> LinkSettings:
     the settings have confirmed that it is ours. A shared one gets its ordinary login and nothing else.
     """
     bus, instance = settings.bus, settings.instance
-    urls = tuple(dict.fromkeys((bus.url, *bus.addresses))) if bus.kind == "nats" else (bus.url,)
     common = LinkSettings(
-        urls=urls, client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix, qos=bus.qos
+        urls=bus.urls, client_id=f"{HUB}{instance}", ca=bus.ca, topic_prefix=bus.topic_prefix, qos=bus.qos
     )
     if len(bus.nodes) > 1:
-        common = replace(common, urls=spread(urls, instance), connect_timeout_s=limits.CLUSTER_CONNECT_S)
+        common = replace(common, urls=spread(bus.urls, instance), connect_timeout_s=limits.CLUSTER_CONNECT_S)
     match bus.kind:
         case "embedded" | "emqx" | "nats":
             # The user name must be the subject of the token, which is the instance.

@@ -37,7 +37,8 @@ async def status(cluster: Cluster, asking: Bearer) -> list[ClusterMember]:
     """List the [replicas](scale.md#replicas) of the hub, the leader first, and the [nodes](scale.md#nats).
 
     `kind` is `replica` or `node`, `state` is `leads`, `serves` or `gone`; `seen_s` how long ago a replica
-    said that it is there, once a second; `clients` counts the connections to a node, `bytes` what it stores.
+    said that it is there, once a second; `bus` whether a replica is connected to the broker, or a node has
+    caught up with the others; `clients` counts the connections to a node, `bytes` what it stores.
     """
     nodes = await cluster.nodes() if cluster.nodes is not None else []
     if not cluster.is_replica:

@@ -5,6 +5,8 @@ import base64
 import contextlib
 import json
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,12 +29,14 @@ from bus.link.connection import SubscriptionRefused
 from contracts.access import Principal
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
+from deploy.cli.main import main
 from deploy.directory import Home
 from deploy.home.brokers.nats import node_keys
 from deploy.settings.options import NodeOptions
 from hub_registry.storage.tables import now
 from identity.keys import KeyPair
 from tests.brokers import HUB_ID, Bus, open_bus
+from tests.deploy.strawberry import environment_of
 from tests.hub_registry.spokes import eventually
 
 DEVICE, OTHER = Principal("device", "pc"), Principal("device", "tv")
@@ -214,10 +218,11 @@ class Servers:
             data = json.dumps({"server": {"name": name, "id": name.upper()}, **answer}).encode()
             await self.told(SimpleNamespace(data=data))
 
-    async def request(self, subject: str, _: bytes, *, timeout: float) -> None:
+    async def request(self, subject: str, _: bytes, *, timeout: float) -> SimpleNamespace:
         self.kicks.append(subject)
         if self.kicks.count(subject) == 1:
             raise nats.errors.TimeoutError
+        return SimpleNamespace(data=b"{}")
 
 
 async def test_a_login_ends_on_each_node_that_is_left_though_questions_are_lost(
@@ -278,7 +283,7 @@ SERVER_AND_USER = (nkeys.PREFIX_BYTE_SERVER, nkeys.PREFIX_BYTE_USER)
 async def test_a_node_goes_by_the_key_of_the_hub_without_its_database_and_makes_none_in_a_cluster(
     tmp_path: Path,
 ) -> None:
-    home, cluster = Home(tmp_path), NodeOptions(others=("one.lan:6222",))
+    home, cluster = Home(tmp_path), NodeOptions(nodes=("one.lan:6222",))
     with pytest.raises(ConfigError, match="there is neither") as refused:
         await node_keys(home, cluster)
     assert "Copy" in str(refused.value.hint)
@@ -290,6 +295,35 @@ async def test_a_node_goes_by_the_key_of_the_hub_without_its_database_and_makes_
     assert (await node_keys(home, cluster)).issuer == NatsKeys(key).issuer.public_key.decode()
     (home.hub / "key.pem").unlink()
     assert (await node_keys(home, cluster)).issuer == NatsKeys(key).issuer.public_key.decode()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("one.lan,two lan", "'two lan' is not a node such as one.lan or one.lan:6222"),
+        ("one.lan,two.lan,", "'' is not a node"),
+        ("one.lan,two.lan:mqtt", "'mqtt' is not a port"),
+        ("one.lan,one.lan:6222", "one node is no cluster"),
+    ],
+)
+def test_a_list_of_nodes_with_a_mistake_is_refused(
+    nodes: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["broker", "run", "--kind", "nats", "--cluster", nodes])
+    assert f"--cluster: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["broker", "run", "--kind", "nats"], ["render", "nats"]])
+def test_without_its_packages_one_line_says_what_to_install(words: list[str], tmp_path: Path) -> None:
+    KeyPair.load_or_create(tmp_path / "hub" / "key.pem")
+    script = "import sys; sys.modules['nkeys'] = None; from deploy.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], env=environment_of(tmp_path), capture_output=True, text=True
+    )
+    told, hint = done.stderr.splitlines()
+    assert (done.returncode, told) == (1, "strawberry: NATS is not installed")
+    assert "[nats]" in hint
 
 
 async def test_errors_that_take_turns_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:

@@ -171,6 +171,10 @@ nodes = ["tls://one.lan:4222", "tls://two.lan:4222"]
         "tls://two.lan:4222",
         "mqtts://one.lan:8883",
     )
+    assert bus.urls == ("mqtts://two.lan:8883", "mqtts://one.lan:8883")
+    # One that devices do not know leads to all of them, as the Service of a Kubernetes.
+    settings(tmp_path, text.replace('url = "mqtts://one.lan:8883"', 'url = "mqtts://nats:8883"'))
+    assert (await choose_bus(home, None, trust=False)).urls == ("mqtts://nats:8883",)
     settings(tmp_path, text.replace("tls://two", "nats://two"))
     with pytest.raises(ConfigError, match="without TLS"):
         await choose_bus(home, None, trust=False)

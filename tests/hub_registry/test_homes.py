@@ -91,8 +91,8 @@ async def test_a_node_of_one_home_does_not_join_the_cluster_of_another(
     ports = {"oak": free_port(), "elm": free_port()}
     async with AsyncExitStack() as stack:
         for name, other in (("oak", "elm"), ("elm", "oak")):
-            others = (f"127.0.0.1:{ports[other]}",)
-            node = Node("127.0.0.1", mqtt=0, hub=0, cluster=ports[name], others=others)
+            nodes = tuple(f"127.0.0.1:{ports[each]}" for each in (name, other))
+            node = Node("127.0.0.1", mqtt=0, hub=0, cluster=ports[name], nodes=nodes)
             keys = NatsKeys(KeyPair.generate()).for_nodes()
             await stack.enter_async_context(open_nats_server(tmp_path / name, keys, node))
         await eventually(lambda: "uthentication error" in caplog.text)

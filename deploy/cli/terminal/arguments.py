@@ -9,7 +9,7 @@ from deploy.settings.options import NodeOptions
 
 _FREE = "default %(default)s; 0 for any free one"
 _SAMPLES = "samples to offer, as media,lamp, or none"
-_NODE = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def _add_port(parser: Parser, flag: str, *, text: str, default: int | None = None) -> None:
@@ -60,24 +60,39 @@ def add_listeners(parser: Parser) -> None:
 def add_node(parser: Parser) -> None:
     """Add what a NATS server needs more than another broker."""
     parser.add_argument(
-        "--kind", choices=("embedded", "nats"), default="embedded", help="default %(default)s"
+        "--kind",
+        choices=("embedded", "nats"),
+        default="embedded",
+        help="default %(default)s; nats needs the extra strawberry-home[nats]",
     )
     _add_port(parser, "--nats-port", default=NodeOptions.nats, text=f"of NATS, for hubs; {_FREE}")
-    _add_port(parser, "--cluster-port", default=NodeOptions.cluster, text="of NATS, for the other nodes")
+    _add_port(
+        parser,
+        "--cluster-port",
+        default=NodeOptions.cluster,
+        text="of NATS, for the other nodes; default %(default)s",
+    )
     parser.add_argument(
         "--cluster",
         type=_nodes,
         default=(),
-        metavar="HOST:PORT,…",
-        help="all nodes of a NATS cluster, this one among them, each with its cluster port (default 6222)",
+        metavar="HOST,HOST,…",
+        help="all nodes of a NATS cluster, this one among them, as HOST or HOST:PORT with its --cluster-port",
     )
 
 
 def _nodes(text: str) -> tuple[str, ...]:
-    nodes = tuple(each if ":" in each else f"{each}:{NodeOptions.cluster}" for each in text.split(","))
-    if not all(_NODE.fullmatch(each) for each in nodes):
-        raise argparse.ArgumentTypeError("is not a list such as two.lan:6222,three.lan:6222")
-    return nodes
+    nodes = dict[str, None]()
+    for each in text.split(","):
+        host, _, number = each.partition(":")
+        if not (_HOST.fullmatch(host) and port(number or "1")):
+            raise argparse.ArgumentTypeError(f"{each!r} is not a node such as one.lan or one.lan:6222")
+        nodes[f"{host}:{number or NodeOptions.cluster}"] = None
+    if len(nodes) == 1:
+        raise argparse.ArgumentTypeError(
+            "one node is no cluster: name all of them, as one.lan,two.lan,three.lan"
+        )
+    return tuple(nodes)
 
 
 def add_up_arguments(parser: Parser) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from broker.nats.config import Node
 from broker.nats.keys import NatsKeys, NodeKeys
-from broker.nats.process import RunningNats, open_nats_server
+from broker.nats.process import RunningNats, open_nats_server, own_addresses
 from contracts.addresses import LOOPBACK
 from contracts.errors import ConfigError
 from deploy.directory import Home
@@ -35,7 +35,9 @@ async def run_nats(
         if lan.exposure != "loopback":
             from deploy.home.lan import enter_lan
 
-            opened = await enter_lan(stack, home, lan, report=report)
+            # The other nodes look whether the certificate is for the address that they know.
+            own = [each.rpartition(":")[0] for each in own_addresses(node.nodes, node.cluster)]
+            opened = await enter_lan(stack, home, lan, report=report, names=own)
         opening = open_nats_server(
             home.broker / "nats", await node_keys(home, node), _node(home, ports, node, lan, opened)
         )
@@ -63,7 +65,7 @@ async def node_keys(home: Home, node: NodeOptions) -> NodeKeys:
         keys = NatsKeys(KeyPair.load(key)).for_nodes()
     elif file.exists():
         return NodeKeys.load(file)
-    elif node.others:
+    elif node.nodes:
         raise ConfigError(
             f"a node of a cluster needs to know the hub of the home, and there is neither {key} nor {file}",
             hint="Copy strawberry.toml, hub/key.pem, broker/nats/cluster.json, certs/ca.pem and certs/ca.key "
@@ -83,9 +85,9 @@ def _node(home: Home, ports: BrokerPorts, node: NodeOptions, lan: LanOptions, op
         lan.host if certificate is None else ANY,
         mqtt=(ports.mqtt or 0) if certificate is None else ports.mqtts,
         hub=node.nats,
-        cluster=node.cluster if node.others else None,
+        cluster=node.cluster if node.nodes else None,
         websocket=ports.websocket,
-        others=node.others,
+        nodes=node.nodes,
         tls=certificate,
         ca=home.certs / "ca.pem",
         insecure=lan.exposure == "insecure",
