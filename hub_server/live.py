@@ -96,7 +96,7 @@ class Live:
 
     def without_values(self) -> list[tuple[str, str, str]]:
         """Return the watchers and captures that get no values of a topic: owner, name, and why."""
-        return [*self.watchers.without_values(), *self.captures.without_values()]
+        return [*self.watchers.views.without_values(), *self.captures.without_values()]
 
     async def forget_person(self, user: str, heir: str) -> None:
         """Delete what there is of a person who was removed; their captures stop, and go to an admin.
@@ -251,7 +251,7 @@ async def open_live(
             ),
             contributions={
                 "world": partial(world_part, world),
-                "watchers": watchers.prompt_part,
+                "watchers": watchers.views.prompt_part,
                 "captures": captures.prompt_part,
                 "memory": memory.prompt_part,
             },

@@ -296,7 +296,7 @@ class Approval(Edit):
     """A yes to a watcher, with changes of the person who says it.
 
     Attributes:
-        digest: Of the watcher as it was shown; see `watched.digest_of`.
+        digest: Of the watcher as it was shown; see `views.digest_of`.
     """
 
     digest: Annotated[str, Field(max_length=64)]

@@ -20,9 +20,11 @@ from hub_live.watchers.decisions.store import WatcherStore
 from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
+from hub_live.watchers.tables import WatcherRow
 from hub_live.watchers.values.asks import Asks
 from hub_live.watchers.values.gaps import Gaps
 from hub_live.watchers.values.history import History
+from hub_live.watchers.views import WatcherViews
 from hub_live.watchers.watchers import Watchers
 from hub_live.watchers.words.proposals import Proposals
 from hub_live.watchers.words.sentence import Naming, plain
@@ -74,6 +76,7 @@ async def open_watchers(
             Gaps(feed, evaluations, settings.household),
             naming,
         )
+        rows: dict[str, WatcherRow] = {}
         watchers = Watchers(
             store=store,
             engine=engine,
@@ -84,6 +87,8 @@ async def open_watchers(
             proposals=Proposals(registry.search, evaluations),
             registry=registry,
             settings=settings,
+            views=WatcherViews(engine, rows),
+            rows=rows,
         )
         stack.callback(feed.on_gap(engine.gap))
         stack.callback(link.on_connected(watchers.announce))

@@ -68,7 +68,7 @@ async def list_watchers(watchers: Watchers, asking: Bearer) -> list[WatcherSumma
     `state` is `draft`, `active`, `paused` or `failed`; `fired` counts how often the predicate became true,
     `digest` is of all that an approval is for.
     """
-    return watchers.of(asking)
+    return watchers.views.all(asking)
 
 
 @watchers.post(CALL, status=201)
@@ -101,7 +101,7 @@ async def propose(
 @skill_method(read_only=True, untrusted_output=True)
 async def show(watchers: Watchers, asking: Bearer, name: str) -> WatcherWithHistory:
     """Show a watcher and its `history`, newest first: what it saw, decided, did, and what that cost."""
-    return await watchers.show(name, asking)
+    return await watchers.views.show(name, asking)
 
 
 @watchers.patch(CALL, "/{name}")
@@ -187,7 +187,7 @@ async def trace(watchers: Watchers, asking: Bearer, name: str) -> list[TraceEntr
 
     Like ones in a row are one entry. They are remembered since the start of the hub.
     """
-    return watchers.trace(name, asking)
+    return watchers.views.trace(name, asking)
 
 
 @watchers.post(CALL, "/{name}/test")

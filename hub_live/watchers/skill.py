@@ -193,7 +193,7 @@ class WatcherSkill(HubSkill):
                     "'strawberry watchers approve {name}' shows it and lets it begin.",
                     name=name,
                 ),
-                shown=await self._watchers.shown_to_confirm(name, self._by),
+                shown=await self._watchers.views.to_confirm(name, self._by),
             )
         digest = self._watchers.digest_shown(request, self._by)
         return json_for_models(await self._watchers.approve(name, self._by, digest))

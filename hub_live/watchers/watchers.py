@@ -1,34 +1,26 @@
-"""The watchers of a home: made, approved, changed and shown."""
+"""The watchers of a home: made, approved and changed."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from itertools import chain, count
 from typing import Any
 
-from agent_core.provenance import Prompt
 from agent_core.sentences.index import SentenceCall
 from contracts.answers.watchers import (
-    Allowed,
     CheckedPredicate,
     DecisionEntry,
-    MadeCall,
     ProposedWatcher,
     Report,
-    TraceEntry,
-    TracePart,
     WatcherSummary,
-    WatcherWithHistory,
 )
-from contracts.errors import Conflict, InvalidMessage, NotFound, StrawberryError
+from contracts.errors import Conflict, InvalidMessage, StrawberryError
 from contracts.phrases import Phrase
-from contracts.validation import did_you_mean
 from contracts.wire import Json, check_shown
-from hub_agent.prompt import Asked, PromptPart, list_part
 from hub_agent.settings import HubSettings
 from hub_live import limits
 from hub_live.topics import Feed
@@ -37,32 +29,29 @@ from hub_live.watchers.backtest import Recordings, backtest, decide
 from hub_live.watchers.decisions.approved import approve, is_range
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.kinds import kind_of
-from hub_live.watchers.decisions.model import Seen, problem_of
+from hub_live.watchers.decisions.model import problem_of
 from hub_live.watchers.decisions.store import WatcherStore, check_room
 from hub_live.watchers.definition import (
     Edit,
     WatcherRequest,
     sources_of,
-    watcher_id,
 )
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.naming import check_published, mistaken, resolved
-from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, is_watching, phase_of, requested
+from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, phase_of, requested
 from hub_live.watchers.predicates import parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.values.asks import asked_call, check_single
-from hub_live.watchers.values.watched import (
-    Watched,
+from hub_live.watchers.views import (
+    WatcherViews,
     calls_json,
     checked_decision,
     checked_row,
     digest_of,
-    summary_of,
     values_json,
 )
 from hub_live.watchers.words.proposals import Proposals
-from hub_live.watchers.words.sentence import Naming, plain
 from hub_live.world import World
 from hub_registry.access.bearer import Bearer, cannot_confirm
 from hub_registry.registry import Registry
@@ -73,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Watchers:
-    """Makes, approves, changes and shows watchers. A person has their own, an admin all."""
+    """Makes, approves and changes watchers. A person has their own, an admin all."""
 
     store: WatcherStore
     engine: Engine
@@ -84,7 +73,8 @@ class Watchers:
     proposals: Proposals
     registry: Registry
     settings: HubSettings
-    rows: dict[str, WatcherRow] = field(default_factory=dict)
+    views: WatcherViews
+    rows: dict[str, WatcherRow]
     _drafts: dict[str, tuple[WatcherRequest, str]] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -100,7 +90,7 @@ class Watchers:
             InvalidMessage: If none can be made of it; with the nearest sentences that can.
         """
         by.user.require_writer()
-        naming = self.naming(by.user.id, with_values=True)
+        naming = self.views.naming(by.user.id, with_values=True)
 
         def check(request: WatcherRequest) -> WatcherRequest:
             request = resolved(request, naming.devices, by.user.id, self.world)
@@ -119,7 +109,7 @@ class Watchers:
         """Return the call that makes the watcher of a sentence; None where it has no known shape."""
         if user is None:
             return None
-        return await self.proposals.meant(sentence, self.naming(user), user=user, language=language)
+        return await self.proposals.meant(sentence, self.views.naming(user), user=user, language=language)
 
     async def create(self, request: WatcherRequest, by: Bearer, *, as_draft: bool = False) -> WatcherSummary:
         """Make a watcher. With a predicate it is active at once, if its maker may approve its calls.
@@ -152,7 +142,7 @@ class Watchers:
             allow=allow,
             **request.stored(),
         )
-        seen = await self._values(row)
+        seen = await self.engine.history.fetch(row)
         if row.predicate is None and row.topics and not row.then:
             await self.evaluations.propose(row, seen)
         elif row.predicate is not None:
@@ -173,20 +163,7 @@ class Watchers:
             if is_active:
                 await self.recordings.keep(self.rows.values())
         await self.evaluations.announcer.state(row)
-        return self._shown(row)
-
-    async def shown_to_confirm(self, name: str, by: Bearer) -> dict[str, Json]:
-        """Return what a person must see of a draft before saying yes: most important first."""
-        row = self._get(name, by)
-        seen = await self._values(row)
-        naming = self.naming(row.owner, with_values=True)
-        return {
-            "does": plain(_sentence(row, naming)),
-            "predicate": row.predicate or row.note,
-            "actions": row.then or calls_json(row) or "none, it only notifies",
-            "topics": {name: each.topic for name, each in sources_of(row).items()},
-            "latest": values_json(seen),
-        }
+        return self.views.summary(row)
 
     def free_id(self, name: str, by: Bearer) -> str:
         """Return the id of a person's watcher: with a number where it is the one of somebody else's."""
@@ -207,7 +184,7 @@ class Watchers:
         Its calls then count as confirmed, so this is only for people who may confirm calls.
 
         Args:
-            digest: Of what the person saw; see `watched.digest_of`.
+            digest: Of what the person saw; see `views.digest_of`.
 
         Raises:
             Conflict: If it was changed meanwhile.
@@ -230,7 +207,7 @@ class Watchers:
                 **self._after(row, "approve").stored(),
             }
             assign({**edited, **approval, **begun})
-        return self._shown(row)
+        return self.views.summary(row)
 
     async def change(self, name: str, by: Bearer, edit: Edit) -> WatcherSummary:
         """Change the topics, instruction and calls of a watcher, and when it is evaluated.
@@ -247,10 +224,10 @@ class Watchers:
             edited = await self._edited(row, edit, by)
             changed = {field for field, value in edited.items() if value != getattr(row, field)} - {"note"}
             if not changed:
-                return self._shown(row)
+                return self.views.summary(row)
             needs_approval = edited["allow"] and changed != {"title"}
             assign({**edited, **self._after(row, "edit").stored()} if needs_approval else edited)
-        return self._shown(row)
+        return self.views.summary(row)
 
     async def _edited(self, row: WatcherRow, edit: Edit, by: Bearer) -> dict[str, Any]:
         """Return the fields of a watcher as they are with the changes.
@@ -266,7 +243,7 @@ class Watchers:
         if edited["then"] != row.then:
             edited |= {"step": None, "step_at": None}
         if request.predicate is not None and (edit.predicate, edit.topics) != (None, None):
-            seen = await self._values(WatcherRow(**{**row.model_dump(), **edited}))
+            seen = await self.engine.history.fetch(WatcherRow(**{**row.model_dump(), **edited}))
             edited["note"] = problem_of(request.predicate, seen, self.evaluations.clock) or ""
         return edited
 
@@ -279,9 +256,9 @@ class Watchers:
         Raises:
             PredicateError: If it cannot be read.
         """
-        row = self._get(name, by)
+        row = self.views.find(name, by)
         by.user.require_writer()
-        seen = await self._values(row)
+        seen = await self.engine.history.fetch(row)
         problem = ""
         if predicate is None:
             tried = WatcherRow(**{**row.model_dump(), "predicate": None, "tokens": 0, "model_calls": 0})
@@ -298,24 +275,24 @@ class Watchers:
         """Watch no more until it is resumed."""
         async with self._changing(name, by, "paused") as (row, assign):
             assign(self._after(row, "pause").stored())
-        return self._shown(row)
+        return self.views.summary(row)
 
     async def snooze(self, name: str, by: Bearer, *, seconds: float) -> WatcherSummary:
         """Suspend a watcher for some time; values are seen meanwhile."""
         async with self._changing(name, by, "snoozed", keeps=True) as (row, assign):
             until = now() + timedelta(seconds=seconds)
             assign(self._after(row, "snooze").stored(until))
-        return self._shown(row)
+        return self.views.summary(row)
 
     async def resume(self, name: str, by: Bearer) -> WatcherSummary:
         """Go on with a watcher that was paused, snoozed or has failed."""
         async with self._changing(name, by, "resumed") as (row, assign):
             assign({**self._after(row, "resume").stored(), "note": ""})
-        return self._shown(row)
+        return self.views.summary(row)
 
     async def remove(self, name: str, by: Bearer) -> None:
         """Delete a watcher and its history."""
-        row = self._get(name, by)
+        row = self.views.find(name, by)
         by.user.require_writer()
         await self._remove(row)
         await self.evaluations.announcer.change(row, "removed", by=by.user.id)
@@ -346,14 +323,13 @@ class Watchers:
             Conflict: If it is not active, or is evaluated already.
             TooManyRequests: If it did its steps too often in a short time.
         """
-        row = self._get(name, by)
+        row = self.views.find(name, by)
         by.user.require_writer()
         self._after(row, "ask")
         self.evaluations.limits.charge_run(row)
         row.done = []
         entry = await self.engine.evaluate_now(row.name, occasion="The owner asks for an evaluation now.")
-        decided = DecisionEntry.model_validate(entry)
-        return decided.model_copy(update={"actions": _said(decided.actions, self.naming(row.owner))})
+        return self.views.entry(entry, self.views.naming(row.owner))
 
     async def test(
         self,
@@ -378,7 +354,7 @@ class Watchers:
             NotFound: If there is no such capture.
             Forbidden: If a model is to decide and the person has read-only access: that costs tokens.
         """
-        row = self._get(name, by)
+        row = self.views.find(name, by)
         if with_model:
             by.user.require_writer()
         tried = predicate or row.predicate
@@ -397,47 +373,6 @@ class Watchers:
         if with_model:
             report = await decide(report, row, sources, self.evaluations)
         return report
-
-    def of(self, by: Bearer) -> list[WatcherSummary]:
-        """Return the watchers that a person sees, the oldest first."""
-        naming = self.naming(by.user.id)
-        return [self._shown(row, naming) for row in self.rows.values() if _may_see(row, by)]
-
-    async def show(self, name: str, by: Bearer) -> WatcherWithHistory:
-        """Return a watcher with its history, newest first."""
-        row = self._get(name, by)
-        history = readable(
-            await self.store.history(row.name, limit=limits.HISTORY_SHOWN), DecisionEntry.model_validate
-        )
-        naming = self.naming(row.owner)
-        told = [entry.model_copy(update={"actions": _said(entry.actions, naming)}) for entry in history]
-        return WatcherWithHistory(**dict(self._shown(row, naming)), history=told)
-
-    def trace(self, name: str, by: Bearer) -> list[TraceEntry]:
-        """Return the last looks at a watcher, newest first."""
-        row = self._get(name, by)
-        naming = self.naming(row.owner)
-        held = replace(naming, held={})
-        said = held.parts(row.predicate, sources_of(row)) if row.predicate else {}
-        entries: list[TraceEntry] = []
-        for look in reversed(self.engine.traces.looks.get(row.name, ())):
-            parts = [TracePart(text=said.get(text, text), truth=truth) for text, truth in look.truths.items()]
-            actions = _said(map(MadeCall.model_validate, look.actions), naming)
-            entries.append(TraceEntry.model_validate({**vars(look), "parts": parts, "actions": actions}))
-        return entries
-
-    def without_values(self) -> Iterator[tuple[str, str, str]]:
-        """Iterate over those that see no values of a topic: owner, name, and why."""
-        for row in filter(is_watching, self.rows.values()):
-            if problem := self._problem(row):
-                yield row.owner, row.display_name, problem
-
-    async def prompt_part(self, asked: Asked) -> PromptPart | None:
-        """Return what the prompt says of a person's watchers."""
-        own = [row for row in self.rows.values() if row.owner == asked.user.id]
-        return list_part(
-            "Watchers", [Prompt(f"{row.display_name} ({row.state}, fired {row.fired} times)") for row in own]
-        )
 
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
@@ -500,7 +435,7 @@ class Watchers:
             The row, and how its fields are assigned: those have their values of before again if an error
             comes, and the engine goes on as before; what it counts meanwhile stays.
         """
-        self._get(name, by)
+        self.views.find(name, by)
         by.user.require_writer()
         before: dict[str, Any] = {}
 
@@ -510,7 +445,7 @@ class Watchers:
 
         async with self._one:
             # Not before: it can have been removed, or made again, meanwhile.
-            row = self._get(name, by)
+            row = self.views.find(name, by)
             watched = self.engine.get(row.name)
             try:
                 yield row, assign
@@ -533,22 +468,6 @@ class Watchers:
         phase = phase_of(row, watched.phase if watched is not None else Phase.PAUSED)
         return requested(row, phase, trigger)
 
-    def _get(self, name: str, by: Bearer) -> WatcherRow:
-        own = {each.name: each for each in self.rows.values() if _may_see(each, by)}
-        titled = [each for each in own.values() if each.title.casefold() == name.casefold()]
-        titled.sort(key=lambda each: each.owner != by.user.id)
-        row = own.get(name) or next(iter(titled), None) or own.get(watcher_id(name.strip() or "-"))
-        if row is None:
-            raise NotFound(
-                "there is no watcher {name!r}{nearest}",
-                name=name,
-                nearest=did_you_mean(
-                    name, [text for each in own.values() for text in (each.name, each.display_name)]
-                ),
-                hint="'strawberry watchers list' shows them.",
-            )
-        return row
-
     def _checked(self, request: WatcherRequest, by: Bearer, row: WatcherRow | None = None) -> list[Json]:
         """Check what is asked for, of a watcher that there is; return the calls as they are stored."""
         known = () if row is None else sources_of(row).values()
@@ -570,43 +489,3 @@ class Watchers:
         if request.then and any(is_range(each) for call in request.calls for each in call.arguments.values()):
             raise InvalidMessage("a step has one value for each argument: only a model chooses from a range")
         return [call.model_dump() for call in approve(directory, request.calls)]
-
-    def _shown(self, row: WatcherRow, naming: Naming | None = None) -> WatcherSummary:
-        watched, last = self.engine.get(row.name), self.store.last.get(row.name)
-        sentence = _sentence(row, naming or self.naming(row.owner))
-        return summary_of(row, watched, last, problem=self._problem(row), sentence=sentence)
-
-    def naming(self, user: str, *, with_values: bool = False) -> Naming:
-        return replace(self.engine.naming(user), with_values=with_values)
-
-    def _problem(self, row: WatcherRow) -> str:
-        refused = (self.feed.refusal(each.topic, each.link) for each in sources_of(row).values())
-        return next(filter(None, refused), "")
-
-    async def _values(self, row: WatcherRow) -> dict[str, Seen]:
-        """Return the present values of the topics; those that are not followed yet are asked for."""
-        await asyncio.gather(
-            *(self.feed.fetch(each.topic, each.link) for each in sources_of(row).values() if not each.ask)
-        )
-        return self.engine.history.seen(Watched(row, sources_of(row), None, None))
-
-
-def _sentence(row: WatcherRow, naming: Naming) -> str:
-    try:
-        return naming.sentence(Edit().applied_to(row, calls_json(row)))
-    except InvalidMessage:  # made by an earlier version, or altered: it is shown all the same
-        return row.instruction
-
-
-def _said(calls: Iterable[MadeCall], naming: Naming) -> list[MadeCall]:
-    """Return calls with what they do in words."""
-    return [
-        MadeCall.model_validate(
-            dict(each) | {"said": naming.call(Allowed(path=each.path, arguments=each.arguments))}
-        )
-        for each in calls
-    ]
-
-
-def _may_see(row: WatcherRow, by: Bearer) -> bool:
-    return by.is_admin or row.owner == by.user.id

@@ -1,5 +1,6 @@
 """Values that a watcher has seen: for its predicate, for a model, and for people."""
 
+import asyncio
 import heapq
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from hub_live.topics import field as field_of
 from hub_live.topics.values import visible_to
 from hub_live.watchers.decisions.firing import replay
 from hub_live.watchers.decisions.model import Seen
+from hub_live.watchers.definition import sources_of
 from hub_live.watchers.tables import WatcherRow
 from hub_live.watchers.values.watched import Watched
 from hub_registry.devices.directory import Directory
@@ -37,6 +39,14 @@ class History:
             else:
                 shown[name] = Seen(source)
         return shown
+
+    async def fetch(self, row: WatcherRow) -> dict[str, Seen]:
+        """Return the present values of a watcher; topics that are not followed yet are asked for."""
+        sources = sources_of(row)
+        await asyncio.gather(
+            *(self.feed.fetch(each.topic, each.link) for each in sources.values() if not each.ask)
+        )
+        return self.seen(Watched(row, sources, None, None))
 
     def prime(self, watched: Watched) -> None:
         """Feed the predicate with what is remembered already; what it was true of then is over."""

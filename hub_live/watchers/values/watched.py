@@ -1,43 +1,19 @@
-"""An active watcher: what is known of it, and how people and programs read it."""
+"""An active watcher: what is known of it, and when its model is asked."""
 
 import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final
 
-from pydantic import TypeAdapter
-
-from agent_core.tools.skill_calls import shown_arguments
-from contracts import topics
-from contracts.answers.watchers import (
-    DecisionEntry,
-    DecisionSummary,
-    WatchedTopic,
-    WatcherSummary,
-)
-from contracts.phrases import Phrase
 from contracts.rates import Backoff
-from contracts.wire import Json, shown_digest
 from hub_live import limits
-from hub_live.watchers.decisions.announcer import state_of
-from hub_live.watchers.decisions.evaluation import calls_of
 from hub_live.watchers.decisions.kinds import FAILED
-from hub_live.watchers.decisions.model import Seen
-from hub_live.watchers.decisions.steps import steps_of
-from hub_live.watchers.decisions.trace import HELD_UP, RAN_OFTEN
-from hub_live.watchers.definition import CheckedStep, WatchedValue, sources_of
+from hub_live.watchers.definition import CheckedStep, WatchedValue
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger
 from hub_live.watchers.predicates import Evaluator, Verdict
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
-
-_APPROVED: Final = {
-    *("name", "owner", "created_at", "instruction", "topics", "every_s", "schedule", "missed"),
-    *("predicate", "allow", "then", "dry_run", "actions_per_hour"),
-}
-_DONE: Final = TypeAdapter(list[str])
 
 
 @dataclass
@@ -161,98 +137,3 @@ class Watched:
     def pause_s(self) -> float:
         """Return how long the model is not asked again about new values."""
         return max(self.row.every_s or limits.LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)
-
-
-def checked_row(row: WatcherRow) -> WatcherRow:
-    """Return a row of which can be read what it sees, may do, has done and shows.
-
-    Raises:
-        ValueError: If it was altered; likewise an AttributeError, TypeError or InvalidTopic.
-    """
-    topics.WATCHER.build(user=row.owner, watcher=row.name)
-    _DONE.validate_python(row.done), state_of(row, None), summary_of(row, None, None)
-    return row
-
-
-def checked_decision(row: DecisionRow) -> DecisionRow:
-    """Return a decision that can be shown.
-
-    Raises:
-        ValueError: If it was altered.
-    """
-    DecisionEntry.model_validate(row)
-    return row
-
-
-def summary_of(
-    row: WatcherRow,
-    watched: Watched | None,
-    last: DecisionRow | None,
-    *,
-    problem: str = "",
-    sentence: str = "",
-) -> WatcherSummary:
-    """Return a watcher as people and programs read it.
-
-    Args:
-        watched: What the engine has of it, while it is active.
-        last: Its last decision.
-        problem: Why it sees no values.
-        sentence: What it does, in words.
-    """
-    verdict, reason = None, ""
-    if watched is not None:
-        verdict = watched.verdict
-        silent = ", ".join(name for name in watched.sources if name not in watched.heard)
-        if verdict is not None:
-            reason = verdict.reason
-        elif silent:
-            reason = Phrase("there is no value of {name} yet", name=silent)
-        if watched.phase is Phase.HELD_UP:
-            reason = RAN_OFTEN if row.then else HELD_UP
-    return WatcherSummary(
-        name=row.name,
-        title=row.display_name,
-        digest=digest_of(row),
-        state=row.state,
-        owner=row.owner,
-        sentence=sentence,
-        instruction=row.instruction,
-        predicate=row.predicate,
-        note=row.note or problem,
-        truth=verdict.truth if verdict is not None else None,
-        reason=reason,
-        topics={
-            name: WatchedTopic.model_validate(each, from_attributes=True)
-            for name, each in sources_of(row).items()
-        },
-        every_s=row.every_s,
-        on_change=row.every_s is None and row.schedule is None,
-        schedule=row.schedule,
-        next_at=row.next_at,
-        allow=list(calls_of(row)),
-        then=[step for step, _ in steps_of(row)],
-        next_step_at=row.step_at,
-        dry_run=row.dry_run,
-        snoozed_until=row.snoozed_until,
-        fired=row.fired,
-        evaluations=row.evaluations,
-        model_calls=row.model_calls,
-        tokens=row.tokens,
-        last=None if last is None else DecisionSummary.model_validate(last),
-    )
-
-
-def digest_of(row: WatcherRow) -> str:
-    """Return the digest of all that a watcher is approved for."""
-    return shown_digest(row.model_dump(mode="json", include=_APPROVED, warnings=False))
-
-
-def calls_json(row: WatcherRow) -> list[Json]:
-    """Return the approved calls of a watcher without their devices."""
-    return [call.model_dump(exclude={"device"}) for call in calls_of(row)]
-
-
-def values_json(seen: Mapping[str, Seen]) -> dict[str, Json]:
-    """Return the latest values, cut to what a person reads."""
-    return shown_arguments({name: each.value for name, each in seen.items() if each.age_s is not None})

@@ -69,7 +69,7 @@ async def test_a_watcher_is_told_as_one_sentence(
     given = {"name": "x", "topics": {"disk": watching.topic()}, **given}
     request = WatcherRequest.model_validate(given)
     watchers = watching.home.hub.live.watchers
-    said = watchers.naming(watching.home.hub.registry.admin.id, with_values=True).sentence(request)
+    said = watchers.views.naming(watching.home.hub.registry.admin.id, with_values=True).sentence(request)
     assert plain(said) == english
     before = LANGUAGE.set("de")
     assert plain(text.message(said)) == german
@@ -96,7 +96,7 @@ async def test_a_state_that_is_a_word_is_told_as_one_says_it(watching: Watching)
             "then": [{"notify": "On"}],
         }
     )
-    said = watching.home.hub.live.watchers.naming(watching.home.hub.registry.admin.id).sentence(request)
+    said = watching.home.hub.live.watchers.views.naming(watching.home.hub.registry.admin.id).sentence(request)
     before = LANGUAGE.set("de")
     assert plain(text.message(said)) == "Wenn System: Lamp (nas) an ist: melde es mir: „On“."
     LANGUAGE.reset(before)
