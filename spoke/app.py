@@ -100,7 +100,7 @@ class Loaded:
 async def load(settings: SpokeSettings, *, device: str) -> Loaded:
     """Load the skills of a device."""
     outlet, calls = SkillOutlet(device=device), HubCalls()
-    host = await SkillHost.load(settings, device=device, sink=outlet, home=calls)
+    host = await SkillHost.load(settings, device=device, sink=outlet.publish, home=calls)
     return Loaded(device, outlet, host, calls)
 
 

@@ -20,9 +20,10 @@ from agent_core.skills.home import PRESENT_CALL, HomeCaller, PresentCall
 from agent_core.skills.loading.exposure import LoadedSkill, LoadProblem, expose
 from agent_core.skills.loading.folders import GOES_ON, SkillFolders
 from agent_core.skills.loading.loader import holds_skills
+from agent_core.skills.results import SkillSink
 from agent_core.skills.running.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.running.triggers import LocalSink
-from agent_core.skills.skill import SkillContext, SkillSink, attach
+from agent_core.skills.skill import SkillContext, attach
 from bus.rpc import ProgressSink
 from chat.tasks import happens, open_tasks
 from contracts.devices.registration import Registration, Unavailable

@@ -18,7 +18,7 @@ import pytest
 from agent_core.skills.home import PresentCall
 from agent_core.skills.loading.exposure import LoadProblem, expose, sentence_problems_of
 from agent_core.skills.loading.loader import instance_of
-from agent_core.skills.results import to_json
+from agent_core.skills.results import Publication, to_json
 from agent_core.skills.running import triggers
 from agent_core.skills.running.runner import RunnerSettings, SkillRunner
 from agent_core.skills.settings import StoredSettings
@@ -75,7 +75,7 @@ class HostedSkill(Generic[_S]):
         self.answers: dict[str, Json] = {}
         self.calls: list[tuple[str, Json, Json]] = []
         self._loop = loop
-        self._sink = triggers.LocalSink(self)
+        self._sink = triggers.LocalSink(self._publish)
         if settings and issubclass(owner, Skill) and owner.Settings is not None:
             StoredSettings(owner.Settings, folder, skill=owner.__name__, variables={}).change(settings)
         self.skill: _S = instance_of(owner, lambda _: SkillContext(folder, self._sink, home=self._answer))
@@ -135,19 +135,14 @@ class HostedSkill(Generic[_S]):
         """End it, as a device does that stops."""
         self._run(self._runner.__aexit__(None, None, None))
 
-    def publish_state(
-        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
-    ) -> None:
-        """See ``SkillSink``."""
-        self.states[name] = value
-
-    def clear_state(self, skill: str, name: str) -> None:
-        """See ``SkillSink``."""
-        self.states.pop(name, None)
-
-    def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        """See ``SkillSink``."""
-        self.events.append((name, payload))
+    def _publish(self, publication: Publication) -> None:
+        match publication.kind:
+            case "state":
+                self.states[publication.name] = publication.value
+            case "clear":
+                self.states.pop(publication.name, None)
+            case "event":
+                self.events.append((publication.name, publication.value))
 
     def _answer(
         self,

@@ -12,10 +12,10 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent_core.isolation import messages
-from agent_core.isolation.messages import Cancel, Failure, Heard, Invoke, Publication, Result, Start, Taken
+from agent_core.isolation.messages import Cancel, Failure, Heard, Invoke, Result, Start, Taken
 from agent_core.skills.home import PRESENT_CALL, PresentCall
 from agent_core.skills.loading.loader import load_entry
-from agent_core.skills.results import to_json
+from agent_core.skills.results import Publication, to_json
 from agent_core.skills.running.execution import ProgressSink
 from agent_core.skills.running.runner import NotCancelled, RunnerSettings, SkillRunner
 from agent_core.skills.running.triggers import LocalSink
@@ -46,17 +46,8 @@ class _Pipe:
         body = self._read.read(length)
         return messages.to_child().validate_json(body) if body else None
 
-    def publish_state(
-        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
-    ) -> None:
-        given = {"value": value, "unit": unit, "device_class": device_class}
-        self.send(Publication(kind="state", skill=skill, name=name, **given))
-
-    def clear_state(self, skill: str, name: str) -> None:
-        self.send(Publication(kind="clear", skill=skill, name=name))
-
-    def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        self.send(Publication(kind="event", skill=skill, name=name, value=payload))
+    def publish(self, publication: Publication) -> None:
+        self.send(messages.Publish(publication=publication))
 
 
 class _Home:
@@ -105,10 +96,10 @@ def run(read: int, write: int) -> None:
 
 
 async def _serve(pipe: _Pipe, start: Start) -> None:
-    sink, home, data = LocalSink(pipe), _Home(pipe), Path(start.data)
+    sink, home, data = LocalSink(pipe.publish), _Home(pipe), Path(start.data)
     found = load_entry(
         Path(start.entry),
-        make_context=lambda skill: SkillContext(data / skill, pipe, start.variables, home),
+        make_context=lambda skill: SkillContext(data / skill, pipe.publish, start.variables, home),
     )
     for each in found.problems:
         _log.warning("%s: %s: %s (%s)", each.what, each.path, each.message, each.hint)

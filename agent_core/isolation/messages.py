@@ -11,10 +11,11 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from agent_core import limits
+from agent_core.skills.results import Publication
 from agent_core.skills.skill import TriggerKind
 from contracts.devices.registration import Registration, Unavailable
 from contracts.errors import CallError, ErrorCode
-from contracts.names import SkillName, Token
+from contracts.names import SkillName
 from contracts.text import storable
 from contracts.wire import Json, Part
 
@@ -180,19 +181,15 @@ class Stopped(Part):
     id: CallId
 
 
-class Publication(Part):
-    """A state, the end of one, or an event of a skill."""
+class Publish(Part):
+    """What a skill publishes."""
 
-    kind: Literal["state", "clear", "event"]
-    skill: SkillName
-    name: Token
-    value: Json = None
-    unit: Annotated[str, Field(max_length=64)] | None = None
-    device_class: Annotated[str, Field(max_length=64)] | None = None
+    kind: Literal["publish"] = "publish"
+    publication: Publication
 
 
 ToChild = Start | Invoke | Cancel | Taken | Heard | Result | Failure
-FromChild = Loaded | SetUp | Progress | Result | Failure | Stopped | Publication | HomeCall
+FromChild = Loaded | SetUp | Progress | Result | Failure | Stopped | Publish | HomeCall
 OfCall = Progress | Result | Failure | Stopped
 
 

@@ -1,4 +1,4 @@
-"""What skills return, as JSON.
+"""What skills return and publish, as JSON.
 
 Dataclasses and pydantic models become objects; enums their values; dates, times and durations ISO 8601
 text; tuples and sets lists; ``Decimal``, ``Path`` and ``UUID`` text. ``bytes`` become URL-safe base64 text,
@@ -7,13 +7,37 @@ become null.
 """
 
 import re
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
 
+from pydantic import Field
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from pydantic_core import to_json as encode_json
 
 from contracts.errors import CallError, ErrorCode
+from contracts.names import SkillName, Token
 from contracts.wire import Json
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A state of a skill, the end of one, or an event.
+
+    Attributes:
+        kind: A ``state`` is retained until the next one, or until it is cleared; an ``event`` is not.
+    """
+
+    kind: Literal["state", "clear", "event"]
+    skill: SkillName
+    name: Token
+    value: Json = None
+    unit: Annotated[str, Field(max_length=64)] | None = None
+    device_class: Annotated[str, Field(max_length=64)] | None = None
+
+
+SkillSink = Callable[[Publication], None]
+"""Publishes what skills say. Called from any thread; it neither blocks nor raises for a bus that is away."""
 
 MAX_RESULT_BYTES: Final = 256 * 1024
 """What one result may have: well below the packet limit of the brokers (1 MiB), and far more than a

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -17,10 +17,9 @@ from pydantic_core import CoreSchema
 
 from agent_core import limits
 from agent_core.skills.home import Home, HomeCaller
-from agent_core.skills.results import to_json
+from agent_core.skills.results import Publication, SkillSink, to_json
 from agent_core.times import parse_duration
 from contracts.devices.registration import MethodFlags
-from contracts.wire import Json
 
 if TYPE_CHECKING:
     from agent_core.skills.settings import StoredSettings
@@ -37,24 +36,6 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 900.0
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-class SkillSink(Protocol):
-    """Where a skill's states and events go.
-
-    Both functions may be called from any thread and must neither block nor raise for a bus that is away.
-    """
-
-    def publish_state(
-        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
-    ) -> None:
-        """Publish a value that is retained until the next one."""
-
-    def clear_state(self, skill: str, name: str) -> None:
-        """Empty the retained topic of a value."""
-
-    def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        """Publish an event, which is not retained."""
 
 
 class SkillCancelled(Exception):
@@ -407,9 +388,7 @@ class Skill:
             ValueError: The name cannot stand in a topic.
             CallError: The value cannot be sent.
         """
-        self._given.sink.publish_state(
-            type(self).__name__, _topic_level(name), to_json(value), unit=unit, device_class=device_class
-        )
+        _publish(self, "state", name, to_json(value), unit, device_class)
 
     def clear_state(self, name: str) -> None:
         """Withdraw a value: there is none until the next one.
@@ -417,7 +396,7 @@ class Skill:
         Raises:
             ValueError: The name cannot stand in a topic.
         """
-        self._given.sink.clear_state(type(self).__name__, _topic_level(name))
+        _publish(self, "clear", name)
 
     def emit(self, name: str, payload: object = None) -> None:
         """Publish an event on the bus; it is not retained.
@@ -426,7 +405,7 @@ class Skill:
             ValueError: The name cannot stand in a topic.
             CallError: The payload cannot be sent.
         """
-        self._given.sink.publish_event(type(self).__name__, _topic_level(name), to_json(payload))
+        _publish(self, "event", name, to_json(payload))
 
     @property
     def cancelled(self) -> bool:
@@ -480,6 +459,10 @@ def tasks_of(skill: object) -> "SkillTasks | None":
 def set_cancel_flag(flag: threading.Event) -> None:
     """Set, in the context of a call, the flag that is raised when its caller gives up."""
     _CANCEL_FLAG.set(flag)
+
+
+def _publish(skill: Skill, kind: Literal["state", "clear", "event"], name: str, *given: Any) -> None:
+    skill._given.sink(Publication(kind, type(skill).__name__, _topic_level(name), *given))
 
 
 def _topic_level(name: str) -> str:

@@ -11,6 +11,7 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,7 @@ from agent_core.isolation.messages import (
     HomeCall,
     Loaded,
     Progress,
-    Publication,
+    Publish,
     Result,
     SetUp,
     Stopped,
@@ -382,13 +383,13 @@ class SkillProcess:
                 task = tasks.create_task(self._call_home(message))
                 self._home_calls.add(task)
                 task.add_done_callback(self._home_calls.discard)
-            case Publication():
-                if message.skill not in self._names:
+            case Publish(publication=publication):
+                if publication.skill not in self._names:
                     raise ValueError("a value of another skill")
                 if not published.take():
                     self._end("it published too much")
-                if self.is_own(message.skill):
-                    self._publish(message)
+                if self.is_own(publication.skill):
+                    self._sink(replace(publication, value=to_json(publication.value)))
             case _:
                 inbox = self._calls.get(message.id)
                 if inbox is not None and inbox.qsize() < 2:
@@ -424,18 +425,6 @@ class SkillProcess:
         except Exception as error:  # noqa: BLE001 - it must not wait for ever
             _log.exception("a call of %s failed", call.skill)
             await self._send(messages.failure_of(call.id, CallError(ErrorCode.SKILL_ERROR, str(error))))
-
-    def _publish(self, message: Publication) -> None:
-        skill, name, value = message.skill, message.name, to_json(message.value)
-        match message.kind:
-            case "state":
-                self._sink.publish_state(
-                    skill, name, value, unit=message.unit, device_class=message.device_class
-                )
-            case "clear":
-                self._sink.clear_state(skill, name)
-            case "event":
-                self._sink.publish_event(skill, name, value)
 
     async def _log_output(self, chunks: AsyncIterator[bytes]) -> None:
         """Log what the process writes, as far as a log can take it."""

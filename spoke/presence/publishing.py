@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from agent_core.skills.results import Publication
 from bus.link import Link, Message
 from contracts import topics
 from contracts.devices.presence import Emitted, State
 from contracts.errors import Disconnected
 from contracts.rates import TokenBucket
-from contracts.wire import Json
 
 _log = logging.getLogger(__name__)
 
@@ -59,51 +59,44 @@ class SkillOutlet:
                 del self._values[topic]
                 self._due.pop(topic, None)
 
-    def publish_state(
-        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
-    ) -> None:
-        """Publish a state: a retained value."""
-        topic = topics.STATE.build(device=self._device, skill=skill, property=name)
-        state = State(value=value, unit=unit, device_class=device_class, at=datetime.now(UTC))
-        payload = state.model_dump_json().encode()
+    def publish(self, publication: Publication) -> None:
+        """Publish what a skill says; a ``SkillSink``."""
+        if publication.kind == "event":
+            self._publish_event(publication)
+            return
+        topic = topics.STATE.build(device=self._device, skill=publication.skill, property=publication.name)
+        payload = b""
+        if publication.kind == "state":
+            value, unit, device_class = publication.value, publication.unit, publication.device_class
+            state = State(value=value, unit=unit, device_class=device_class, at=datetime.now(UTC))
+            payload = state.model_dump_json().encode()
         with self._lock:
-            if not self._is_offered(skill):
+            if not self._is_offered(publication.skill):
                 return
-            is_full = topic not in self._values and len(self._values) >= _STATES
+            is_full = payload and topic not in self._values and len(self._values) >= _STATES
             if not is_full:
                 self._values[topic] = payload
                 self._due[topic] = None
         if is_full:
-            self._complain(skill, f"more than {_STATES} values", name)
+            self._complain(publication.skill, f"more than {_STATES} values", publication.name)
         else:
             self._wake()
 
-    def clear_state(self, skill: str, name: str) -> None:
-        """Empty the retained topic of a state."""
-        topic = topics.STATE.build(device=self._device, skill=skill, property=name)
-        with self._lock:
-            if not self._is_offered(skill):
-                return
-            self._values[topic] = b""
-            self._due[topic] = None
-        self._wake()
-
-    def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        """Publish an event."""
-        topic = topics.EVENT.build(device=self._device, name=name)
-        event = Emitted(skill=skill, data=payload, at=datetime.now(UTC))
+    def _publish_event(self, publication: Publication) -> None:
+        topic = topics.EVENT.build(device=self._device, name=publication.name)
+        event = Emitted(skill=publication.skill, data=publication.value, at=datetime.now(UTC))
         message = Message(topic, event.model_dump_json().encode(), topics.EVENT.qos)
-        if not self._is_offered(skill):
+        if not self._is_offered(publication.skill):
             return
         if not self._is_connected:
-            self._complain(skill, "events while there is no connection", name)
+            self._complain(publication.skill, "events while there is no connection", publication.name)
             return
         with self._lock:
             is_full = len(self._events) >= _WAITING_EVENTS
             if not is_full:
                 self._events.append(message)
         if is_full:
-            self._complain(skill, "events come too fast", name)
+            self._complain(publication.skill, "events come too fast", publication.name)
         else:
             self._wake()
 

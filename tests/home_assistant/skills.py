@@ -4,11 +4,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from agent_core.skills.results import Publication
 from agent_core.skills.skill import Skill, SkillContext, attach, skill_method
 from bus.link import Link, Message
 from contracts import topics
 from contracts.devices.presence import Emitted, State
-from contracts.wire import Json
 from hub_registry.storage.tables import now
 from tests.hub_agent.home import Device
 
@@ -20,21 +20,17 @@ class LinkSink:
         self._link = link
         self._device = device
 
-    def publish_state(
-        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
-    ) -> None:
-        state = State(value=value, unit=unit, device_class=device_class, at=now())
-        topic = topics.STATE.build(device=self._device, skill=skill, property=name)
-        self._link.publish_nowait(Message(topic, state.model_dump_json().encode(), 0, True))
-
-    def clear_state(self, skill: str, name: str) -> None:
-        topic = topics.STATE.build(device=self._device, skill=skill, property=name)
-        self._link.publish_nowait(Message(topic, b"", 0, True))
-
-    def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        event = Emitted(skill=skill, data=payload, at=now())
-        topic = topics.EVENT.build(device=self._device, name=name)
-        self._link.publish_nowait(Message(topic, event.model_dump_json().encode(), 0, False))
+    def __call__(self, publication: Publication) -> None:
+        skill, name, value = publication.skill, publication.name, publication.value
+        if publication.kind == "event":
+            topic = topics.EVENT.build(device=self._device, name=name)
+            payload = Emitted(skill=skill, data=value, at=now()).model_dump_json().encode()
+        else:
+            topic = topics.STATE.build(device=self._device, skill=skill, property=name)
+            unit, device_class = publication.unit, publication.device_class
+            state = State(value=value, unit=unit, device_class=device_class, at=now())
+            payload = state.model_dump_json().encode() if publication.kind == "state" else b""
+        self._link.publish_nowait(Message(topic, payload, 0, publication.kind != "event"))
 
 
 class DeskLampSkill(Skill):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent_core.skills.home import PRESENT_CALL, HomeCaller, PresentCall
+from agent_core.skills.results import Publication
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.running.triggers import LocalSink
 from chat.tasks import happens, open_tasks
@@ -35,6 +36,7 @@ PUMP = """
 
     from pydantic import BaseModel
 
+    from agent_core.skills.results import Publication
     from strawberry_skills import Skill, on_event, on_value
 
 
@@ -126,7 +128,7 @@ PUMP = """
             time.sleep(60)
 
         def pose_as_another(self) -> None:
-            self._context.sink.publish_state("LampSkill", "is_on", True, unit=None, device_class=None)
+            self._context.sink(Publication("state", "LampSkill", "is_on", True))
             time.sleep(60)
 """
 
@@ -258,7 +260,7 @@ async def test_one_that_does_not_read_its_calls_ends(pump: Path, monkeypatch: py
 async def test_its_methods_run_at_events_and_values_of_the_device(pump: Path) -> None:
     sink = RecordingSink()
     async with running(pump, sink) as (process, runner):
-        process._sink.publish_state("LampSkill", "is_on", True, unit=None, device_class=None)
+        process._sink(Publication("state", "LampSkill", "is_on", True))
         await runner.run("PumpSkill", "pour", [4])
         await wait_for(lambda: len(sink.states) == 4, "what the methods publish")
         values = {(skill, name, value) for skill, name, value, _, _ in sink.states}
@@ -327,6 +329,7 @@ async def test_a_device_offers_them_beside_its_others_and_registers_why_one_does
 
 
 POSING = """
+    from agent_core.skills.results import Publication
     from strawberry_skills import Skill
 
 
@@ -336,7 +339,7 @@ POSING = """
 
     class PoserSkill(Skill):
         async def pose(self) -> str:
-            self._context.sink.publish_state("LampSkill", "is_on", True, unit=None, device_class=None)
+            self._context.sink(Publication("state", "LampSkill", "is_on", True))
             lamp = LampSkill()
             lamp._context = self._context
             return await lamp.home.devices.hall.DoorSkill.open()

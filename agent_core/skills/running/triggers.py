@@ -11,7 +11,8 @@ from typing import Any
 
 from agent_core import limits
 from agent_core.skills.loading.exposure import LoadedMethod, LoadedSkill
-from agent_core.skills.skill import SkillSink, Trigger, TriggerKind
+from agent_core.skills.results import Publication, SkillSink
+from agent_core.skills.skill import Trigger, TriggerKind
 from contracts.errors import CallError, ErrorCode
 from contracts.rates import TokenBucket
 from contracts.wire import Json
@@ -49,22 +50,13 @@ class LocalSink:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def publish_state(
-        self, skill: str, name: str, value: Json, *, unit: str | None, device_class: str | None
-    ) -> None:
-        """See ``SkillSink``."""
-        self._sink.publish_state(skill, name, value, unit=unit, device_class=device_class)
-        self.tell("value", f"{skill}.{name}", value)
-
-    def clear_state(self, skill: str, name: str) -> None:
-        """See ``SkillSink``."""
-        self._sink.clear_state(skill, name)
-        self.tell("value", f"{skill}.{name}", None)
-
-    def publish_event(self, skill: str, name: str, payload: Json) -> None:
-        """See ``SkillSink``."""
-        self._sink.publish_event(skill, name, payload)
-        self.tell("event", name, payload)
+    def __call__(self, publication: Publication) -> None:
+        """Publish, and tell; a ``SkillSink``."""
+        self._sink(publication)
+        if publication.kind == "event":
+            self.tell("event", publication.name, publication.value)
+        else:
+            self.tell("value", f"{publication.skill}.{publication.name}", publication.value)
 
     def tell(self, kind: TriggerKind, source: str, value: Json) -> None:
         """Tell the skills of this device, from any thread."""

@@ -5,7 +5,7 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,37 +16,11 @@ from deploy.directory import Home
 
 if TYPE_CHECKING:
     from agent_core.skills.loading.loader import LoadedSkills
-    from contracts.wire import Json
 
 _PLUGIN: Final = "strawberry_skills.testing"
 _NEW: Final = "'strawberry skills new NAME' makes a skill with a test."
 _NO_TESTS: Final = 5
 """With this code pytest ends where it finds none."""
-
-
-class Publications:
-    """A sink that shows what skills publish.
-
-    Args:
-        show: Called with each in one line, from any thread.
-    """
-
-    def __init__(self, show: Callable[[str], None] = lambda _: None) -> None:
-        self._show = show
-
-    def publish_state(
-        self, skill: str, name: str, value: "Json", *, unit: str | None, device_class: str | None
-    ) -> None:
-        """See ``SkillSink``."""
-        self._show(f"state {skill}.{name} = {value!r}{f' {unit}' if unit else ''}")
-
-    def clear_state(self, skill: str, name: str) -> None:
-        """See ``SkillSink``."""
-        self._show(f"state {skill}.{name} cleared")
-
-    def publish_event(self, skill: str, name: str, payload: "Json") -> None:
-        """See ``SkillSink``."""
-        self._show(f"event {name}: {payload!r}")
 
 
 def test(options: argparse.Namespace) -> int:
@@ -122,7 +96,7 @@ def loaded(path: Path) -> Iterator["LoadedSkills"]:
     from agent_core.skills.skill import SkillContext
 
     with tempfile.TemporaryDirectory() as data:
-        folders = folders_at(path, make_context=lambda name: SkillContext(Path(data) / name, Publications()))
+        folders = folders_at(path, make_context=lambda name: SkillContext(Path(data) / name, lambda _: None))
         folders.load()
         for each in folders.found.isolated:
             note(f"{each.name} runs in a process of its own, and is not looked at.")

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deploy.cli.authors.checks import Publications, path_of
+from deploy.cli.authors.checks import path_of
 from deploy.cli.terminal.output import note
 from deploy.directory import Home
 from deploy.logs.terminal import visible
@@ -23,6 +23,7 @@ from deploy.logs.terminal import visible
 if TYPE_CHECKING:
     from agent_core.gateway.protocol import ToolCall
     from agent_core.prompt import Section
+    from agent_core.skills.results import Publication
     from agent_core.tools.toolset import SandboxSession
     from spoke.settings import SpokeSettings
 
@@ -79,7 +80,7 @@ async def _serve(settings: "SpokeSettings", person: "_Person") -> None:
     from spoke.skill_host import SkillHost
 
     name = socket.gethostname()
-    host = await SkillHost.load(settings, device=name, sink=Publications(person.published))
+    host = await SkillHost.load(settings, device=name, sink=person.published)
     async with host, open_tasks() as tasks:
         profile = DeviceProfile(name=name, key="this_device")
         skills = OwnSkills(host.registrations, device=name, profile=lambda: profile)
@@ -183,8 +184,16 @@ class _Person:
             print(visible(text))
             print("({characters} characters, about {tokens} tokens, {ms} ms)".format(**size))
 
-    def published(self, text: str) -> None:
-        """Show what a skill publishes."""
+    def published(self, publication: "Publication") -> None:
+        """Show what a skill publishes; a ``SkillSink``."""
+        skill, name, value, unit = publication.skill, publication.name, publication.value, publication.unit
+        match publication.kind:
+            case "state":
+                text = f"state {skill}.{name} = {value!r}{f' {unit}' if unit else ''}"
+            case "clear":
+                text = f"state {skill}.{name} cleared"
+            case "event":
+                text = f"event {name}: {value!r}"
         if self._as_json:
             self._print(published=text)
         else:

@@ -9,6 +9,7 @@ import pytest
 
 from agent_core.skills.loading.exposure import LoadedSkill, expose
 from agent_core.skills.loading.loader import LoadedSkills
+from agent_core.skills.results import Publication
 from agent_core.skills.skill import Skill, SkillContext, attach
 from tests.agent_core.house import load_skills
 
@@ -20,16 +21,12 @@ class RecordingSink:
         self.states: list[tuple[str, str, Any, str | None, str | None]] = []
         self.events: list[tuple[str, str, Any]] = []
 
-    def publish_state(
-        self, skill: str, name: str, value: Any, *, unit: str | None, device_class: str | None
-    ) -> None:
-        self.states.append((skill, name, value, unit, device_class))
-
-    def clear_state(self, skill: str, name: str) -> None:
-        self.states.append((skill, name, None, None, None))
-
-    def publish_event(self, skill: str, name: str, payload: Any) -> None:
-        self.events.append((skill, name, payload))
+    def __call__(self, publication: Publication) -> None:
+        skill, name, value = publication.skill, publication.name, publication.value
+        if publication.kind == "event":
+            self.events.append((skill, name, value))
+        else:
+            self.states.append((skill, name, value, publication.unit, publication.device_class))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import spoke.samples
+from agent_core.skills.results import Publication
 from agent_core.skills.running.runner import SkillRunner
 from agent_core.skills.skill import SkillContext
 from tests.agent_core.house import load_skills
@@ -20,16 +21,14 @@ class RecordingSink:
         self.states: dict[str, Any] = {}
         self.events: list[tuple[str, Any]] = []
 
-    def publish_state(
-        self, skill: str, name: str, value: Any, *, unit: str | None, device_class: str | None
-    ) -> None:
-        self.states[f"{skill}/{name}"] = value
-
-    def clear_state(self, skill: str, name: str) -> None:
-        self.states.pop(f"{skill}/{name}", None)
-
-    def publish_event(self, skill: str, name: str, payload: Any) -> None:
-        self.events.append((name, payload))
+    def __call__(self, publication: Publication) -> None:
+        match publication.kind:
+            case "state":
+                self.states[f"{publication.skill}/{publication.name}"] = publication.value
+            case "clear":
+                self.states.pop(f"{publication.skill}/{publication.name}", None)
+            case "event":
+                self.events.append((publication.name, publication.value))
 
 
 @pytest.fixture
