@@ -77,7 +77,6 @@ class Backend(Protocol):
         The last piece is ``Completed`` or ``Failed``: an expected failure is no exception. How long to
         wait for a piece is decided by the caller, who cancels the wait.
         """
-        ...
 
 
 def refused(model: Model, status: int, body: str) -> Failed:

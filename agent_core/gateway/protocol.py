@@ -187,7 +187,6 @@ class Gateway(Protocol):
     @property
     def models(self) -> Models:
         """The models that can be asked, in order, and why others cannot."""
-        ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; yields the answer as it comes.
@@ -200,4 +199,3 @@ class Gateway(Protocol):
             GatewayError: If none answered, or an answer broke off; the message names each model and
                 what it said, and never holds a key.
         """
-        ...

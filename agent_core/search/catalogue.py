@@ -138,7 +138,6 @@ class Catalogue(Protocol):
 
     async def search(self, query: str) -> SearchPage:
         """Find methods, best first; those of the current device first among equals."""
-        ...
 
     async def describe(self, path: str) -> str:
         """Return signature, documentation, flags and devices as text; also by ``Skill.method`` or ``method``.
@@ -148,7 +147,6 @@ class Catalogue(Protocol):
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
         """
-        ...
 
     async def describe_skill(self, name: str) -> dict[str, Json]:
         """Return what a skill is and has, by the name of its class; or ``method_info`` of one method.
@@ -156,7 +154,6 @@ class Catalogue(Protocol):
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
         """
-        ...
 
     async def resolve(self, path: str) -> Target:
         """Find the method that a path means; executes nothing.
@@ -164,7 +161,6 @@ class Catalogue(Protocol):
         Raises:
             CallError: ``unknown_skill`` with the nearest names.
         """
-        ...
 
 
 def raised_flags(flags: MethodFlags) -> list[str]:

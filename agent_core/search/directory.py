@@ -90,57 +90,46 @@ class DeviceEntry(Protocol):
     @property
     def id(self) -> str:
         """The device's id."""
-        ...
 
     @property
     def key(self) -> str:
         """The device's name in generated code."""
-        ...
 
     @property
     def display_name(self) -> str:
         """The device's name for people."""
-        ...
 
     @property
     def names(self) -> Iterable[str]:
         """Display name and aliases."""
-        ...
 
     @property
     def places(self) -> Iterable[str]:
         """Area and floor, where they are known."""
-        ...
 
     @property
     def audience(self) -> str | None:
         """Id of the only person for whom it exists, None where it is everybody's."""
-        ...
 
     @property
     def connected(self) -> bool:
         """Return whether calls may be sent to it."""
-        ...
 
     @property
     def unavailable(self) -> str | None:
         """Why its skills cannot be called, None where they can."""
-        ...
 
     @property
     def revoked(self) -> bool:
         """Return whether it was locked out; its skills are then in no search."""
-        ...
 
     @property
     def last_heartbeat(self) -> datetime | None:
         """The last live sign of life, None before the first."""
-        ...
 
     @property
     def skills(self) -> Mapping[str, RegisteredSkill]:
         """Return its skills, by class name."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ class SkillCaller(Protocol):
         Raises:
             CallError: If there is no result; ``needs_confirmation`` if a person must say yes first.
         """
-        ...
 
 
 class Confirmer(Protocol):
@@ -42,11 +41,9 @@ class Confirmer(Protocol):
     @property
     def expires_s(self) -> float:
         """Seconds until no answer counts as no."""
-        ...
 
     async def ask(self, tell: Callable[[str], None]) -> bool:
         """Open a question, call ``tell`` with its id, and wait for the answer."""
-        ...
 
 
 @dataclass(eq=False)

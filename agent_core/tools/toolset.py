@@ -41,7 +41,6 @@ class Toolset(Protocol):
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that are offered next, in their order."""
-        ...
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
         """Run one call.
@@ -49,7 +48,6 @@ class Toolset(Protocol):
         Unknown tools and arguments that do not fit give an outcome that is not ok; an expected
         failure is an outcome too and never an exception.
         """
-        ...
 
 
 class SandboxSession(Protocol):
@@ -63,7 +61,6 @@ class SandboxSession(Protocol):
         deadline: Deadline | None = None,
     ) -> RunResult:
         """Run one program; see ``sandbox_host.pool.Session.run``."""
-        ...
 
 
 TOOL_SPECS: Final = (

@@ -119,16 +119,13 @@ class House(Protocol):
     @property
     def entities(self) -> "EntityIndex":
         """Those that there are."""
-        ...
 
     @property
     def temperature_unit(self) -> str:
         """Return the unit of thermostats, which do not say it themselves."""
-        ...
 
     def state(self, entity: Entity) -> State:
         """Return how an entity is; an empty one where that is not known."""
-        ...
 
     async def call(
         self, domain: str, service: str, entities: Sequence[Entity], data: Mapping[str, Json]
@@ -138,7 +135,6 @@ class House(Protocol):
         Raises:
             StrawberryError: If it is not there, or refuses.
         """
-        ...
 
     async def services_of(self, script: str) -> frozenset[str]:
         """Return the services that a script or automation may call, by its id or that of its service.
@@ -148,7 +144,6 @@ class House(Protocol):
         Raises:
             StrawberryError: If it is not there.
         """
-        ...
 
     async def history(self, entity: Entity, since: float) -> list[State]:
         """Return the states since then, oldest first.
@@ -156,7 +151,6 @@ class House(Protocol):
         Raises:
             StrawberryError: If they are not kept.
         """
-        ...
 
 
 class EntityIndex:

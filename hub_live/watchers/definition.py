@@ -246,7 +246,8 @@ class WatcherRequest(Strict):
         """Return the fields of a `WatcherRow` that may be changed later, but for its calls."""
         kept = self.model_dump(include={"title", "instruction", "predicate", "dry_run", "schedule", "missed"})
         kept["then"] = [step.model_dump(exclude_defaults=True) for step in self.then]
-        return {**kept, "topics": topics_json(self.topics), "every_s": self.interval_s}
+        kept["topics"] = {name: each.model_dump(exclude_none=True) for name, each in self.topics.items()}
+        return {**kept, "every_s": self.interval_s}
 
 
 _Topics = Annotated[
@@ -305,11 +306,6 @@ class Approval(Edit):
 def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
     """Return what a watcher sees, by name."""
     return {name: WatchedValue.model_validate(each) for name, each in row.topics.items()}
-
-
-def topics_json(sources: Mapping[str, WatchedValue]) -> dict[str, Any]:
-    """Return what a watcher sees as it is stored."""
-    return {name: source.model_dump(exclude_none=True) for name, source in sources.items()}
 
 
 def free_name(topic: str, taken: Mapping[str, Any]) -> str:

@@ -31,8 +31,7 @@ from hub_live.watchers.predicates import Evaluator, Verdict, parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.values.asks import Asks
-from hub_live.watchers.values.gaps import Gaps, is_short
-from hub_live.watchers.values.history import History
+from hub_live.watchers.values.history import Gaps, History, is_short
 from hub_live.watchers.values.watched import Watched
 from hub_live.watchers.words.sentence import Naming, plain
 from hub_registry.storage.tables import now

@@ -22,8 +22,7 @@ from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
 from hub_live.watchers.tables import WatcherRow
 from hub_live.watchers.values.asks import Asks
-from hub_live.watchers.values.gaps import Gaps
-from hub_live.watchers.values.history import History
+from hub_live.watchers.values.history import Gaps, History
 from hub_live.watchers.views import WatcherViews
 from hub_live.watchers.watchers import Watchers
 from hub_live.watchers.words.proposals import Proposals

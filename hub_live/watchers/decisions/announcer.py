@@ -64,19 +64,8 @@ class Announcer:
         Args:
             tells: Whether it is, where it does.
         """
-        data = WatcherData(
-            subject=row.name,
-            title=row.title,
-            at=entry.at,
-            decision=entry.decision,
-            reason=entry.reason,
-            actions=entry.actions,
-            state=entry.state,
-            seen=entry.seen,
-            tokens=entry.tokens,
-            dry_run=entry.dry_run,
-        )
-        await self.events.publish(row.owner, data)
+        made = entry.model_dump(exclude={"id", "watcher"})
+        await self.events.publish(row.owner, WatcherData(subject=row.name, title=row.title, **made))
         if tells and KINDS[entry.decision].is_told:
             await self.notify(row, self.sentence(row, entry))
 

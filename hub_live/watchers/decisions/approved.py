@@ -52,7 +52,7 @@ class ApprovedCall(Allowed):
                     call=self.path,
                     name=name,
                     value=_short(value),
-                    why=_said(rule),
+                    why=f"{'outside' if is_range(rule) else 'not'} {_short(rule)}",
                 )
         fixed = {name: rule for name, rule in self.arguments.items() if not is_range(rule)}
         # The approved value itself: [true] equals [1] in Python.
@@ -122,7 +122,7 @@ def _approved(target: Target, allowed: Allowed) -> ApprovedCall:
             missing=", ".join(map(repr, sorted(missing))),
             hint="Approve a value or a range for each argument that the method needs.",
         )
-    samples = {name: _any_of(rule) if is_range(rule) else rule for name, rule in allowed.arguments.items()}
+    samples = {name: _sample(rule) for name, rule in allowed.arguments.items()}
     check_arguments(target.method, (), samples)
     return ApprovedCall(path=target.path, arguments=allowed.arguments, device=target.device)
 
@@ -185,14 +185,12 @@ def _valid_range(rule: dict[str, Json]) -> bool:
     return numbers == sorted(numbers)
 
 
-def _any_of(rule: dict[str, Json]) -> Json:
+def _sample(rule: Json) -> Json:
+    """Return a value that an approved argument may have."""
+    if not is_range(rule):
+        return rule
     return rule["enum"][0] if "enum" in rule else rule.get("minimum", rule.get("maximum"))
 
 
-def _said(rule: Json) -> str:
-    return f"outside {_short(rule)}" if is_range(rule) else f"not {_short(rule)}"
-
-
 def _short(value: Any) -> str:
-    text = repr(value)
-    return shortened(text, 80)
+    return shortened(repr(value), 80)
