@@ -260,7 +260,9 @@ class _Turn:
                     case Completed():
                         completed = event
         assert completed is not None, "a gateway ends with Completed or an error"
-        self._count(completed)
+        self._model, self._tool_mode = completed.model, completed.tool_mode
+        self._tokens[0] += completed.input_tokens
+        self._tokens[1] += completed.output_tokens
         text = "".join(texts)
         printed = (
             printed_calls(text, request.for_mode(completed.tool_mode).tools, prefix=f"printed_{iteration}")
@@ -290,15 +292,11 @@ class _Turn:
         if not text:
             return new_paragraph
         if new_paragraph:
-            text = _PARAGRAPH[_newlines_at_end(self._shown[-1]) :] + text
+            newlines = len(self._shown[-1]) - len(self._shown[-1].rstrip("\n"))
+            text = _PARAGRAPH[newlines:] + text
         self._shown.append(text)
         self._emit(TextDelta(text=text))
         return False
-
-    def _count(self, completed: Completed) -> None:
-        self._model, self._tool_mode = completed.model, completed.tool_mode
-        self._tokens[0] += completed.input_tokens
-        self._tokens[1] += completed.output_tokens
 
     def _notice(self, text: str) -> None:
         if text not in self._notices:
@@ -359,10 +357,6 @@ class _Turn:
             output_tokens=self._tokens[1],
             calls=self._for_client,
         )
-
-
-def _newlines_at_end(text: str) -> int:
-    return len(text) - len(text.rstrip("\n"))
 
 
 def _steps(number: int) -> str:

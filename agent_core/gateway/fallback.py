@@ -93,23 +93,19 @@ class FallbackGateway:
         backends: Asks each model, by its name.
 
     Attributes:
+        models: Those that can be asked, and why others cannot.
         breaker: Knows which models are skipped.
     """
 
     def __init__(self, backends: Mapping[str, Backend], models: Models, *, retry: RetryPolicy) -> None:
         self._backends = backends
-        self._models = models
+        self.models = models
         self._retry = retry
         self.breaker = CircuitBreaker()
 
-    @property
-    def models(self) -> Models:
-        """The models, and why others cannot be asked."""
-        return self._models
-
     async def stream(self, request: ModelRequest) -> AsyncGenerator[GatewayEvent, None]:
         """Ask; see ``protocol.Gateway.stream``."""
-        models = self._models.only(request.models)
+        models = self.models.only(request.models)
         if not models.usable:
             template = "no model can be asked: {problems}" if models.problems else "no model can be asked"
             raise NoModel(template, problems=Phrase.joined("; ", models.problems), hint=models.hint)

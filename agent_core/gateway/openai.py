@@ -24,7 +24,6 @@ from agent_core.gateway.protocol import (
     ModelRequest,
     TextPart,
     ToolMessage,
-    ToolSpec,
     UserMessage,
 )
 from agent_core.models.entries import Model, ModelEntry
@@ -167,13 +166,8 @@ def _body(request: ModelRequest, entry: ModelEntry) -> dict[str, Any]:
         limit: entry.max_output_tokens,
     }
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tools"] = [{"type": "function", "function": vars(tool)} for tool in request.tools]
     return body
-
-
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
 
 
 def _message(message: Message) -> dict[str, Any]:

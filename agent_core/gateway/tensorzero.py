@@ -39,9 +39,7 @@ from agent_core.gateway.protocol import (
     Message,
     ModelRequest,
     TextPart,
-    ToolCall,
     ToolMessage,
-    ToolSpec,
     UserMessage,
 )
 from agent_core.models.entries import Model, ModelEntry
@@ -189,7 +187,10 @@ class TensorZeroBackend:
                 variant_name=variant,
                 input={"system": request.system, "messages": _messages(request.messages)},
                 stream=True,
-                additional_tools=[_tool(tool) for tool in request.tools] or None,
+                additional_tools=[
+                    {"type": "function", **vars(tool), "strict": False} for tool in request.tools
+                ]
+                or None,
                 credentials={variant: model.key.get_secret_value()} if model.key is not None else {},
             )
             async for chunk in stream:
@@ -232,16 +233,6 @@ def _failed(model: Model, text: str) -> Failed:
     return broken(model, "sent an answer that cannot be read")
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": False,
-    }
-
-
 def _messages(messages: Sequence[Message]) -> list[Any]:
     """Convert messages: TensorZero knows users and assistants only; tool results are a user's blocks."""
     made: list[dict[str, Any]] = []
@@ -255,7 +246,10 @@ def _messages(messages: Sequence[Message]) -> list[Any]:
                 ]
             case AssistantMessage(text, calls):
                 role, blocks = "assistant", [{"type": "text", "text": text}] if text else []
-                blocks += [_call_block(call) for call in calls]
+                blocks += [
+                    {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.raw}
+                    for call in calls
+                ]
             case ToolMessage(id_, name, text):
                 role, blocks = "user", [{"type": "tool_result", "id": id_, "name": name, "result": text}]
         if made and made[-1]["role"] == role:
@@ -263,7 +257,3 @@ def _messages(messages: Sequence[Message]) -> list[Any]:
         else:
             made.append({"role": role, "content": blocks})
     return made
-
-
-def _call_block(call: ToolCall) -> dict[str, Any]:
-    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.raw}

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -120,16 +121,16 @@ async def _serve(pipe: _Pipe, start: Start) -> None:
         await _Calls(pipe, runner, sink, home).serve()
 
 
+@dataclass(eq=False)
 class _Calls:
     """The calls that run."""
 
-    def __init__(self, pipe: _Pipe, runner: SkillRunner, sink: LocalSink, home: _Home) -> None:
-        self._pipe = pipe
-        self._runner = runner
-        self._sink = sink
-        self._home = home
-        self._running: dict[int, asyncio.Task[None]] = {}
-        self._taken: dict[int, asyncio.Event] = {}
+    pipe: _Pipe
+    runner: SkillRunner
+    sink: LocalSink
+    home: _Home
+    running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    taken: dict[int, asyncio.Event] = field(default_factory=dict)
 
     async def serve(self) -> None:
         """Run what comes until the pipe is closed."""
@@ -137,46 +138,46 @@ class _Calls:
         async with asyncio.TaskGroup() as tasks:
             threading.Thread(target=self._read, args=(loop, tasks, ended), daemon=True).start()
             await ended.wait()
-            for task in self._running.values():
+            for task in self.running.values():
                 task.cancel()
 
     def _read(self, loop: asyncio.AbstractEventLoop, tasks: asyncio.TaskGroup, ended: asyncio.Event) -> None:
         # A thread, since pipes of Windows cannot be waited for in an event loop of the process that got them.
-        while (message := self._pipe.next()) is not None:
+        while (message := self.pipe.next()) is not None:
             loop.call_soon_threadsafe(self._accept, tasks, message)
         loop.call_soon_threadsafe(ended.set)
 
     def _accept(self, tasks: asyncio.TaskGroup, message: messages.ToChild) -> None:
         match message:
             case Invoke():
-                self._running[message.id] = tasks.create_task(self._run(message))
-            case Cancel() if (running := self._running.get(message.id)) is not None:
+                self.running[message.id] = tasks.create_task(self._run(message))
+            case Cancel() if (running := self.running.get(message.id)) is not None:
                 running.cancel()
             case Heard():
-                self._sink.tell(*message.source, message.value)
+                self.sink.tell(*message.source, message.value)
             case Result() | Failure():
-                self._home.settle(message)
-            case Taken() if (taken := self._taken.get(message.id)) is not None:
+                self.home.settle(message)
+            case Taken() if (taken := self.taken.get(message.id)) is not None:
                 taken.set()
 
     async def _run(self, call: Invoke) -> None:
-        taken = self._taken[call.id] = asyncio.Event()
+        taken = self.taken[call.id] = asyncio.Event()
         PRESENT_CALL.set(PresentCall(str(call.id), call.method))
 
         async def progress(value: Json) -> None:
             taken.clear()
-            self._pipe.send(messages.Progress(id=call.id, value=value))
+            self.pipe.send(messages.Progress(id=call.id, value=value))
             await taken.wait()
 
         try:
-            self._pipe.send(await self._outcome(call, progress))
+            self.pipe.send(await self._outcome(call, progress))
         finally:
-            del self._running[call.id], self._taken[call.id]
+            del self.running[call.id], self.taken[call.id]
 
     async def _outcome(self, call: Invoke, progress: ProgressSink) -> messages.FromChild:
         try:
             try:
-                value = await self._runner.run(
+                value = await self.runner.run(
                     call.skill, call.method, kwargs=call.kwargs, confirmed=True, progress=progress
                 )
             except NotCancelled as unfinished:

@@ -187,7 +187,8 @@ def choose(entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Pa
     problems: list[str] = []
     hint = ""
     for configured in entries:
-        entry = _located(configured, keys)
+        is_found = configured.provider != "ollama" or configured.base_url is not None
+        entry = configured if is_found else configured.model_copy(update={"base_url": ollama_address(keys)})
         variable = entry.key_variable
         if local_only and not entry.on_loopback:
             reason = Phrase("not asked, because {variable} is set", variable=LOCAL_ONLY)
@@ -204,13 +205,6 @@ def choose(entries: tuple[ModelEntry, ...], keys: Mapping[str, str], *, home: Pa
             file=home / SETTINGS_FILE,
         )
     return Models(tuple(usable), tuple(problems), hint)
-
-
-def _located(entry: ModelEntry, variables: Mapping[str, str]) -> ModelEntry:
-    """Fill in the address that ``OLLAMA_HOST`` names."""
-    if entry.provider != "ollama" or entry.base_url is not None:
-        return entry
-    return entry.model_copy(update={"base_url": ollama_address(variables)})
 
 
 def parse_entries(tables: object, *, file: Path) -> tuple[ModelEntry, ...]:

@@ -268,9 +268,7 @@ def _misfit(schema: str, value: Json, secret: Set[str] = frozenset()) -> str:
     return "" if worst is None else _explained(worst, secret)
 
 
-@functools.lru_cache(maxsize=2_048)
-def _parsed_schema(schema: str) -> Json:
-    return json.loads(schema)
+_parsed_schema: Final = functools.lru_cache(maxsize=2_048)(json.loads)
 
 
 def _plainly_fits(schema: Json, value: Json) -> bool:

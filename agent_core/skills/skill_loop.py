@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,11 +103,11 @@ class SkillLoop:
         self._loop, self._asked_at = None, None
 
 
+@dataclass(eq=False)
 class OwnedTasks:
     """Tasks of one loop that end together."""
 
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
     def __bool__(self) -> bool:
         return bool(self._tasks)

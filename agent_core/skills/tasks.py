@@ -6,6 +6,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from contracts.rates import Backoff
 Start = Callable[..., Coroutine[Any, Any, object]]
 
 
+@dataclass(eq=False, kw_only=True)
 class SkillTasks(OwnedTasks):
     """The tasks of one skill, in its loop.
 
-    Args:
+    Attributes:
         skill: Its name.
         call: Calls a function in the loop of the skill, from any thread.
         folder: Of the skill, to name the line that failed.
@@ -28,25 +30,13 @@ class SkillTasks(OwnedTasks):
         steady_s: A task that runs for so long has recovered.
     """
 
-    def __init__(
-        self,
-        skill: str,
-        *,
-        call: Callable[..., object],
-        folder: Path | None,
-        hide: Callable[[str], str],
-        report: Callable[[str, BaseException | None], None],
-        retry_s: tuple[float, float],
-        steady_s: float,
-    ) -> None:
-        super().__init__()
-        self._call = call
-        self._folder = folder
-        self._hide = hide
-        self._report = report
-        self._retry_s = retry_s
-        self._steady_s = steady_s
-        self._log = logging.getLogger(f"strawberry.skills.{skill}")
+    skill: str
+    call: Callable[..., object]
+    folder: Path | None
+    hide: Callable[[str], str]
+    report: Callable[[str, BaseException | None], None]
+    retry_s: tuple[float, float]
+    steady_s: float
 
     def run(self, work: Start, *args: Any, name: str = "") -> None:
         """Run a coroutine function until the skill ends; again after a growing wait where it fails.
@@ -60,10 +50,10 @@ class SkillTasks(OwnedTasks):
         if not inspect.iscoroutinefunction(work):
             raise TypeError(f"a task is an async def function, not {work!r}")
         name = name or work.__name__
-        self._call(lambda: self.start(self._repeat(work, args, name), name=name))
+        self.call(lambda: self.start(self._repeat(work, args, name), name=name))
 
     async def _repeat(self, work: Start, args: tuple[Any, ...], name: str) -> None:
-        backoff = Backoff(*self._retry_s, jitter=0)
+        backoff = Backoff(*self.retry_s, jitter=0)
         has_failed = False
         while True:
             began = time.monotonic()
@@ -72,23 +62,23 @@ class SkillTasks(OwnedTasks):
                 running = self.start(contained(working), name=name)
                 running.add_done_callback(lambda _, begun=working: begun.close())  # type: ignore[misc]
                 if has_failed:
-                    await asyncio.wait({running}, timeout=self._steady_s)
+                    await asyncio.wait({running}, timeout=self.steady_s)
                     if not running.done():
                         has_failed = False
-                        self._report(name, None)
+                        self.report(name, None)
                 await running
                 if has_failed:
-                    self._report(name, None)
+                    self.report(name, None)
                 return
             except Exception as error:  # noqa: BLE001 - the author's code; the other tasks go on
-                if time.monotonic() - began > self._steady_s:
+                if time.monotonic() - began > self.steady_s:
                     backoff.reset()
                 wait_s = backoff.next()
-                text = explained(error, self._folder)
+                text = explained(error, self.folder)
                 if not has_failed:
                     text += "\n" + "".join(traceback.format_exception(error)).rstrip()
-                template = "the task %s failed and starts again in %.0f s: %s"
-                self._log.error(template, name, wait_s, self._hide(text))
+                log = logging.getLogger(f"strawberry.skills.{self.skill}")
+                log.error("the task %s failed and starts again in %.0f s: %s", name, wait_s, self.hide(text))
                 has_failed = True
-                self._report(name, error)
+                self.report(name, error)
             await asyncio.sleep(wait_s)

@@ -22,13 +22,10 @@ from contracts.wire import Json
 _DEVICE_ARGUMENTS: Final = ("device", "on_device", "which_device")
 
 _SEARCH: Final = next(spec for spec in TOOL_SPECS if spec.name == "search_skills")
-_SEARCH_SPEC: Final = ToolSpec(
-    _SEARCH.name,
-    Prompt(
-        "Find more skills, by words in any order. What it finds can be called as a tool in the next step."
-    ),
-    _SEARCH.parameters,
+_MORE: Final = (
+    "Find more skills, by words in any order. What it finds can be called as a tool in the next step."
 )
+_SEARCH_SPEC: Final = replace(_SEARCH, description=Prompt(_MORE))
 
 
 class NativeToolset:

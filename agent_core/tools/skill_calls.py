@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from typing import Any, Final, Literal, Protocol
 
@@ -206,37 +206,28 @@ def shown_arguments(arguments: Mapping[str, Json]) -> dict[str, Json]:
     return shown
 
 
+@dataclass(eq=False)
 class SkillCalls:
     """Handles the calls of one run of a program.
 
-    Args:
+    Attributes:
         waiting: See `SkillCall`.
         by_sentence: See `SkillCall`.
         by_person: Whether the calls are a person's own act; see `Consent.is_needed`.
-
-    Attributes:
         answered: Ids of the devices whose texts came back.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        *,
-        caller: SkillCaller,
-        consent: Consent,
-        context: TurnContext,
-        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
-        by_sentence: bool = False,
-        by_person: bool = False,
-    ) -> None:
-        self._by_person = by_person or by_sentence
-        self._catalogue = catalogue
-        self._caller = caller
-        self._consent = consent
-        self._context = context
-        self._waiting = waiting
-        self._by_sentence = by_sentence
-        self.answered: set[str] = set()
+    catalogue: Catalogue
+    _: KW_ONLY
+    caller: SkillCaller
+    consent: Consent
+    context: TurnContext
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+    by_sentence: bool = False
+    by_person: bool = False
+    answered: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
         self._numbers = count(1)
         # A program's calls arrive in a task of its process, which does not know the turn.
         self._place, self._ids = place(), ids()
@@ -250,16 +241,16 @@ class SkillCalls:
         with within(self._place), correlated(**self._ids), span("skill", path) as at:
             match path.split("."):
                 case ["device" | "devices" | "device_manager", "search_skills" as name]:
-                    page = await self._catalogue.search(_only_text(name, args, kwargs, "query", default=""))
+                    page = await self.catalogue.search(_only_text(name, args, kwargs, "query", default=""))
                     return [found.as_json() for found in page.results]
                 case [
                     "device" | "devices" | "device_manager",
                     "get_function_info" | "describe_function" as name,
                 ]:
-                    return await self._catalogue.describe(_only_text(name, args, kwargs, "path"))
+                    return await self.catalogue.describe(_only_text(name, args, kwargs, "path"))
                 case ["device" | "devices" | "device_manager", "get_skill_info" as name]:
-                    return await self._catalogue.describe_skill(_only_text(name, args, kwargs, "name"))
-            target = await self._catalogue.resolve(path)
+                    return await self.catalogue.describe_skill(_only_text(name, args, kwargs, "name"))
+            target = await self.catalogue.resolve(path)
             if not secret_arguments(target.method):
                 at.note(arguments={**({"args": args} if args else {}), **kwargs} or None)
             return await self._call(target, args, kwargs, at)
@@ -278,7 +269,7 @@ class SkillCalls:
         arguments = check_arguments(target.method, args, kwargs)
         shown = without_secrets(target.method, arguments)
         at.note(arguments=shown or None)
-        id_ = f"{self._context.turn}-{next(self._numbers)}"
+        id_ = f"{self.context.turn}-{next(self._numbers)}"
 
         def tell(
             state: Literal["called", "progress", "done", "failed"],
@@ -286,7 +277,7 @@ class SkillCalls:
             *,
             declined: bool = False,
         ) -> None:
-            self._context.emit(
+            self.context.emit(
                 SkillCalled(
                     id=id_,
                     path=target.path,
@@ -304,8 +295,8 @@ class SkillCalls:
                     target,
                     arguments,
                     on_progress=lambda value: tell("progress", value),
-                    waiting=self._waiting,
-                    by_sentence=self._by_sentence,
+                    waiting=self.waiting,
+                    by_sentence=self.by_sentence,
                 )
             )
         except CallError as error:
@@ -335,22 +326,22 @@ class SkillCalls:
             self.answered.add(target.device)
 
     async def _confirmed_call(self, call: SkillCall) -> Json:
-        consent = self._consent
-        needed = consent.is_needed(call.target, by_person=self._by_person)
+        consent = self.consent
+        needed = consent.is_needed(call.target, by_person=self.by_person or self.by_sentence)
         has_read = consent.untrusted or bool(consent.heard)
         call = replace(call, confirmed=needed, untrusted=consent.untrusted, has_read=has_read)
         if needed:
-            await consent.ask(call, self._context)
+            await consent.ask(call, self.context)
         # Set before the call: another one may run at the same time, and results come in any order.
         consent.untrusted = call.untrusted or call.target.method.flags.untrusted_output
         try:
-            return await self._caller.call(call)
+            return await self.caller.call(call)
         except CallError as error:
             if error.code is not ErrorCode.NEEDS_CONFIRMATION or needed:
                 raise
             wanted = error
-        await consent.ask(call, self._context, wanted=wanted)
-        return await self._caller.call(replace(call, confirmed=True))
+        await consent.ask(call, self.context, wanted=wanted)
+        return await self.caller.call(replace(call, confirmed=True))
 
 
 def _has_text(value: Json) -> bool:

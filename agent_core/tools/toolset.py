@@ -153,14 +153,14 @@ class SkillToolset:
         try:
             match name:
                 case "search_skills":
-                    return await self._search(arguments.get("query") or "")
+                    query = arguments.get("query") or ""
+                    page = await self.catalogue.search(query)
+                    return ToolOutcome(ok=True, text=search_text(page, query, limits.SEARCH_BYTES))
                 case "describe_function":
                     text = await self.catalogue.describe(arguments["path"])
                     return ToolOutcome(ok=True, text=described_text(text))
-                case "python_exec":
-                    return await self._exec(arguments["code"], context)
                 case _:
-                    return failed(f"the tool {name} cannot be run here")
+                    return await self._exec(arguments["code"], context)
         except CallError as error:
             return ToolOutcome(ok=False, text=refused_text(error))
         except SandboxError as error:
@@ -177,10 +177,6 @@ class SkillToolset:
         finally:
             self.consent.heard |= calls.answered
         return ToolOutcome(ok=True, text=called_text(path, text, untrusted=self.consent.untrusted))
-
-    async def _search(self, query: str) -> ToolOutcome:
-        page = await self.catalogue.search(query)
-        return ToolOutcome(ok=True, text=search_text(page, query, limits.SEARCH_BYTES))
 
     async def _exec(self, code: str, context: TurnContext) -> ToolOutcome:
         deadline = Deadline(limits.PROGRAM_S)

@@ -35,8 +35,7 @@ from agent_core.skills.loading.exposure import LoadedSkill
 from agent_core.skills.loading.folders import Stamp, stamp_of
 from agent_core.skills.loading.loader import REQUIREMENTS, declared_skills
 from agent_core.skills.results import to_json
-from agent_core.skills.running.execution import ProgressSink
-from agent_core.skills.running.remote import remote_skill
+from agent_core.skills.running.execution import ProgressSink, remote_skill
 from agent_core.skills.running.triggers import LocalSink
 from agent_core.skills.settings import variable_of
 from agent_core.skills.skill import TriggerKind

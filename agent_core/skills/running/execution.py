@@ -1,4 +1,4 @@
-"""One call of one method, in a thread or in a task, to its end."""
+"""One call of one method, in a thread, in a task or elsewhere, to its end."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,14 @@ from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NoReturn, TypeVar
 
-from agent_core.schemas.arguments import check_result
+from agent_core.schemas.arguments import bind, check_result
 from agent_core.skills.availability import secrets_of, traceback_of, without
-from agent_core.skills.loading.exposure import LoadedMethod
+from agent_core.skills.loading.exposure import LoadedMethod, LoadedSkill
 from agent_core.skills.results import to_json
-from agent_core.skills.running.remote import RemoteMethod
+from agent_core.skills.schema import MethodSchema
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
 from agent_core.skills.skill_loop import SkillLoop, Work
+from contracts.devices.registration import Method, Registration
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.text import storable
 from contracts.wire import Json
@@ -25,9 +26,25 @@ from contracts.wire import Json
 ProgressSink = Callable[[Json], Awaitable[None]]
 """Takes what a generator yields, in the event loop."""
 
+Invocation = Callable[[str, str, dict[str, Json], ProgressSink], Awaitable[Json]]
+"""Calls a method: skill, method, arguments by name, and what takes its progress."""
+
 T = TypeVar("T")
 
 _LONGEST_MESSAGE = 500
+
+
+@dataclass(frozen=True)
+class RemoteSchema(MethodSchema):
+    """A contract without the types behind it."""
+
+    def coerce(self, args: Sequence[Json], kwargs: Mapping[str, Json]) -> tuple[list[Any], dict[str, Any]]:
+        return [], bind(self.contract, args, kwargs)
+
+
+@dataclass(frozen=True)
+class RemoteMethod(LoadedMethod):
+    """A method whose function takes arguments by name, as a dictionary, and a sink of progress."""
 
 
 @dataclass(eq=False)
@@ -41,6 +58,7 @@ class Execution:
         progress: Takes yielded values; None drops them.
         max_bytes: Bound of the result, and of each yielded value.
         loop: Of the skill, where it has one of its own.
+        deadline: When its time is over, in the clock of the running loop.
     """
 
     path: str
@@ -51,9 +69,17 @@ class Execution:
     progress: ProgressSink | None
     max_bytes: int
     loop: SkillLoop | None = None
+    deadline: float = field(init=False)
     _home: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _flag: threading.Event = field(default_factory=threading.Event, init=False)
     _work: asyncio.Future[Json] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = asyncio.get_running_loop().time() + self.allowed_s
+
+    @property
+    def allowed_s(self) -> float:
+        return self.method.contract.timeout_ms / 1000
 
     def start(self) -> None:
         """Begin: an ``async`` method in a task, any other in a thread; both belong to who calls this.
@@ -202,3 +228,16 @@ def in_thread(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
+
+
+def remote_skill(registration: Registration, *, concurrency: int, invoke: Invocation) -> LoadedSkill:
+    """Return a skill whose calls are passed on."""
+
+    def method(contract: Method) -> RemoteMethod:
+        async def function(arguments: dict[str, Json], progress: ProgressSink) -> Json:
+            return await invoke(registration.skill, contract.name, arguments, progress)
+
+        return RemoteMethod(RemoteSchema(contract, {}, {}), function, None)
+
+    methods = {contract.name: method(contract) for contract in registration.methods}
+    return LoadedSkill(registration.skill, object(), methods, registration, concurrency)

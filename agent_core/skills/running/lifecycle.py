@@ -96,20 +96,20 @@ class Lifecycle:
 
     async def _begin(self, skill: LoadedSkill) -> None:
         async with self._lock_of(skill):
-            why = await self.set_up(skill)
-            if await self._is_kept(skill, why):
-                self.note(skill, why)
-                self.changed()
+            await self._set_up_first(skill)
 
     async def complete(self, skill: LoadedSkill) -> None:
         """Set a skill up that could not be used, once its settings have changed."""
         async with self._lock_of(skill):
             if skill.name not in self.unavailable or not self.is_offered(skill):
                 return  # another call did it, or another version took its place
-            why = await self.set_up(skill)
-            if await self._is_kept(skill, why):
-                self.note(skill, why)
-                self.changed()
+            await self._set_up_first(skill)
+
+    async def _set_up_first(self, skill: LoadedSkill) -> None:
+        why = await self.set_up(skill)
+        if await self._is_kept(skill, why):
+            self.note(skill, why)
+            self.changed()
 
     def _lock_of(self, skill: LoadedSkill) -> asyncio.Lock:
         return self._setting_up.setdefault(id(skill), asyncio.Lock())
@@ -203,7 +203,7 @@ class Lifecycle:
         home = asyncio.get_running_loop()
         report = partial(self._report, skill)
         tasks = SkillTasks(
-            skill.name,
+            skill=skill.name,
             call=skill.loop.call if skill.loop is not None else home.call_soon_threadsafe,
             folder=folder_of(type(instance)),
             hide=lambda text: without(secrets_of(instance), text),

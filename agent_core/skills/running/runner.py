@@ -298,31 +298,19 @@ class SkillRunner:
             CancelledError: The caller gave up and the method stopped, or had not begun.
             NotCancelled: The caller gave up and the method did not stop for it.
         """
-        path = f"{skill}.{method}"
         while True:
             owner, called = self.find(skill, method)
             if called.contract.flags.confirm and not confirmed:
                 raise CallError(
                     ErrorCode.NEEDS_CONFIRMATION,
                     "{name} needs a person's confirmation",
-                    name=path,
+                    name=f"{skill}.{method}",
                     hint="Call it where questions can be answered, such as the chat.",
                 )
-            positional, named = called.schema.coerce(args, kwargs or {})
-            allowed = called.contract.timeout_ms / 1000
-            deadline = asyncio.get_running_loop().time() + allowed
-            execution = Execution(
-                path,
-                called,
-                positional,
-                named,
-                progress=progress,
-                max_bytes=self._settings.max_result_bytes,
-                loop=owner.loop,
-            )
-            if await self._start(execution, owner, deadline):
+            execution = self._execution(owner, called, args, kwargs or {}, progress)
+            if await self._start(execution, owner):
                 break
-        result = await self._ended(execution, deadline=deadline, allowed=allowed)
+        result = await self._ended(execution)
         # What runs elsewhere is set up there, and says itself how that ended.
         if method == "change_settings" and skill in self.unavailable and isinstance(owner.instance, Skill):
             await self.life.complete(owner)
@@ -366,24 +354,28 @@ class SkillRunner:
             )
         return owner, called
 
-    async def _start(self, execution: Execution, owner: LoadedSkill, deadline: float) -> bool:
+    def _execution(
+        self,
+        owner: LoadedSkill,
+        method: LoadedMethod,
+        args: Sequence[Json],
+        kwargs: Mapping[str, Json],
+        progress: ProgressSink | None = None,
+    ) -> Execution:
+        positional, named = method.schema.coerce(args, kwargs)
+        path, most = f"{owner.name}.{method.contract.name}", self._settings.max_result_bytes
+        return Execution(path, method, positional, named, progress=progress, max_bytes=most, loop=owner.loop)
+
+    async def _start(self, execution: Execution, owner: LoadedSkill) -> bool:
         """Begin a call once there is room for it; return False if its skill was replaced meanwhile."""
-        entered: list[_Gate] = []
-        try:
+        with contextlib.ExitStack() as entering:
             for gate in self._gates_of(execution, owner):
-                await gate.enter(deadline)
-                entered.append(gate)
-            is_present = self.skills.get(owner.name) is owner
-            if is_present:
-                execution.start()
-        except BaseException:
-            for gate in entered:
-                gate.leave()
-            raise
-        if not is_present:
-            for gate in entered:
-                gate.leave()
-            return False
+                await gate.enter(execution.deadline)
+                entering.callback(gate.leave)
+            if self.skills.get(owner.name) is not owner:
+                return False
+            execution.start()
+            entered = entering.pop_all()
         self._running.add(execution)
 
         def leave(work: asyncio.Future[Json]) -> None:
@@ -391,8 +383,7 @@ class SkillRunner:
                 work.exception()  # retrieved: a result without a waiter is not logged as lost
             # Not before: a method that cannot be stopped keeps its place until it ends by itself.
             self._running.discard(execution)
-            for gate in entered:
-                gate.leave()
+            entered.close()
 
         execution.work.add_done_callback(leave)
         return True
@@ -413,16 +404,16 @@ class SkillRunner:
             gate = self._gates[name] = _Gate(name, running=running, waiting=self._settings.max_waiting)
         return gate
 
-    async def _ended(self, execution: Execution, *, deadline: float, allowed: float) -> Json:
-        work, path = execution.work, execution.path
+    async def _ended(self, execution: Execution) -> Json:
+        work = execution.work
         try:
-            left = deadline - asyncio.get_running_loop().time()
+            left = execution.deadline - asyncio.get_running_loop().time()
             await asyncio.wait({work}, timeout=max(left, 0.0))
             if not work.done():
                 execution.stop()
                 await asyncio.wait({work}, timeout=self._settings.stop_grace_s)
                 if not work.done() or work.cancelled():
-                    raise _timed_out(path, allowed, is_stopped=work.done())
+                    raise _timed_out(execution)
         except asyncio.CancelledError:
             execution.stop()
             with contextlib.suppress(asyncio.CancelledError):  # asked twice: it says now what it knows
@@ -431,28 +422,14 @@ class SkillRunner:
                 raise
             raise NotCancelled(execution) from None
         if work.cancelled():
-            raise CallError(
-                ErrorCode.CANCELLED, "{path} was stopped", path=path, hint="the skills are being closed"
-            )
+            hint = "the skills are being closed"
+            raise CallError(ErrorCode.CANCELLED, "{path} was stopped", path=execution.path, hint=hint)
         return work.result()
 
     async def _run_itself(self, skill: LoadedSkill, method: LoadedMethod, args: Sequence[Json]) -> Json:
         """Run what no one called, with the limits of a call."""
-        positional, named = method.schema.coerce(args, {})
-        path, allowed = f"{skill.name}.{method.contract.name}", method.contract.timeout_ms / 1000
-        deadline = asyncio.get_running_loop().time() + allowed
-        execution = Execution(
-            path,
-            method,
-            positional,
-            named,
-            progress=None,
-            max_bytes=self._settings.max_result_bytes,
-            loop=skill.loop,
-        )
-        if not await self._start(execution, skill, deadline):
-            return None
-        return await self._ended(execution, deadline=deadline, allowed=allowed)
+        execution = self._execution(skill, method, args, {})
+        return await self._ended(execution) if await self._start(execution, skill) else None
 
     async def _close(self, skill: LoadedSkill) -> None:
         if (triggers := self._triggers.pop(id(skill), None)) is not None:
@@ -460,13 +437,13 @@ class SkillRunner:
         await self.life.close(skill)
 
 
-def _timed_out(path: str, allowed: float, *, is_stopped: bool) -> CallError:
-    state = "was stopped" if is_stopped else "cannot be stopped: it still runs"
+def _timed_out(execution: Execution) -> CallError:
+    state = "was stopped" if execution.work.done() else "cannot be stopped: it still runs"
     return CallError(
         ErrorCode.TIMEOUT,
         "{path} took longer than {allowed:g} s and {state}",
-        path=path,
-        allowed=allowed,
+        path=execution.path,
+        allowed=execution.allowed_s,
         state=state,
         hint="the skill's author can allow more with timeout_s",
     )
