@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -181,27 +181,24 @@ async def announce_missing_values(missing: Iterable[tuple[str, str, str]], event
             await events.publish(owner, event)
 
 
+@dataclass(eq=False)
 class Notifications:
     """Sends notifications to their people.
 
-    Args:
+    Attributes:
         make: Makes what reaches people.
         tasks: Owns what is being sent.
         household_of: Returns the household as a person has it.
     """
 
-    def __init__(
-        self,
-        make: Callable[[NotificationSettings], Sequence[Notifier]],
-        settings: NotificationSettings,
-        *,
-        tasks: asyncio.TaskGroup,
-        household_of: HouseholdOf | None = None,
-    ) -> None:
-        self._household_of = household_of
-        self._make = make
-        self._notifiers = make(settings)
-        self._tasks = tasks
+    make: Callable[[NotificationSettings], Sequence[Notifier]]
+    settings: InitVar[NotificationSettings]
+    _: KW_ONLY
+    tasks: asyncio.TaskGroup
+    household_of: HouseholdOf | None = None
+
+    def __post_init__(self, settings: NotificationSettings) -> None:
+        self.use(settings)
         self._buckets = TokenBuckets(
             burst=limits.NOTIFICATIONS_AT_ONCE, per_second=limits.NOTIFICATIONS_PER_SECOND
         )
@@ -210,7 +207,7 @@ class Notifications:
 
     def use(self, settings: NotificationSettings) -> None:
         """Send by other services from now on."""
-        self._notifiers = self._make(settings)
+        self._notifiers = self.make(settings)
 
     def note(self, event: EventRow) -> None:
         """Queue a notification, if the event is one; returns at once."""
@@ -220,7 +217,7 @@ class Notifications:
             return
         notice = Notice(event, self._left_out.pop(event.user, 0) if reaching else 0)
         for each in reaching:
-            task = self._tasks.create_task(self._tell(each, notice), name=f"notify by {each.name}")
+            task = self.tasks.create_task(self._tell(each, notice), name=f"notify by {each.name}")
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
@@ -230,8 +227,8 @@ class Notifications:
             await asyncio.wait(self._sending, timeout=limits.LAST_SEND_S)
 
     async def _tell(self, notifier: Notifier, notice: Notice) -> None:
-        if self._household_of is not None:
-            notice = replace(notice, household=await self._household_of(notice.event.user))
+        if self.household_of is not None:
+            notice = replace(notice, household=await self.household_of(notice.event.user))
         if (problem := await notifier.sent(notice)) is not None:
             _log.warning("a notification was not sent by %s: %s", notifier.name, problem)
 

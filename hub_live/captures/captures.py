@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -44,42 +45,32 @@ from hub_registry.access.accounts import User
 from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
 
-Infos = list[CaptureInfo]
-"""Not written out below: a method of the class is called ``list``."""
-
 _log = logging.getLogger(__name__)
 
 _WRITES: Final = "; a capture writes files"
 
 
+@dataclass(eq=False)
 class Captures:
     """Starts, stops and lists captures. Made by `open_captures`.
 
     A person has their own. With ``of_all``, for an admin who manages the home, those of all people and of the
     hub are meant.
 
-    Args:
+    Attributes:
         tasks: Owns the captures that run.
     """
 
-    def __init__(
-        self,
-        settings: HubSettings,
-        registry: Registry,
-        *,
-        shared: Shared,
-        states: CaptureStates,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._settings = settings.captures
-        self._folders = [settings.home / folder.expanduser() for folder in settings.captures.folders]
-        self._recordings = settings.directory / "recordings"
-        self._instance = settings.instance
-        self._accounts = registry.accounts
-        self._directory = registry.directory
-        self._shared = shared
-        self._states = states
-        self._tasks = tasks
+    settings: HubSettings
+    registry: Registry
+    _: KW_ONLY
+    shared: Shared
+    states: CaptureStates
+    tasks: asyncio.TaskGroup
+
+    def __post_init__(self) -> None:
+        settings = self.settings.captures
+        self._folders = [self.settings.home / folder.expanduser() for folder in settings.folders]
         self._captures: dict[str, Capture] = {}
         self._own: dict[str, Kept] = {}
         self._full: frozenset[Path] = frozenset()
@@ -117,14 +108,14 @@ class Captures:
             capture = await self._claimed(user, spec, series)
             recording = self._recording(capture)
             recording.follow(spec.topics, sees=self._sees(user.id), since=time.time())
-            opening = self._shared.in_thread(partial(recording.writer.write, ()))
+            opening = self.shared.in_thread(partial(recording.writer.write, ()))
             try:
                 await asyncio.shield(opening)
             except BaseException as error:
                 recording.drop()
                 await asyncio.wait([opening])  # where the start is cancelled, the thread goes on
                 is_known = capture.row.id in self._captures
-                await self._shared.in_thread(partial(recording.writer.discard, keep=is_known))
+                await self.shared.in_thread(partial(recording.writer.discard, keep=is_known))
                 if isinstance(error, Forbidden):
                     _log.warning("refused a capture of %s: %s", user.id, error.message)
                 if not isinstance(error, OSError):
@@ -137,8 +128,8 @@ class Captures:
                 ) from None
             capture.row.is_stopped, capture.row.spec = False, spec.model_dump(mode="json")
             self._captures[capture.row.id] = capture
-            capture.begin(recording, self._tasks)
-        await self._states.change(self._captures, capture, "started")
+            capture.begin(recording, self.tasks)
+        await self.states.change(self._captures, capture, "started")
         return await self._info(capture)
 
     async def stop(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
@@ -161,7 +152,7 @@ class Captures:
             await found.end()
             was_stopped, found.row.is_stopped = found.row.is_stopped, True
         if not was_stopped:
-            await self._states.change(self._captures, found, "stopped")
+            await self.states.change(self._captures, found, "stopped")
         return await self._info(found)
 
     async def hand_over(self, user: str, heir: str) -> None:
@@ -169,14 +160,14 @@ class Captures:
         async with self._changing:
             for capture in [each for each in self._captures.values() if each.row.owner == user]:
                 await capture.end()
-                await self._states.retract(capture)
+                await self.states.retract(capture)
                 capture.row.owner, capture.row.is_stopped = heir, True
-        await self._states.save(self._captures)
+        await self.states.save(self._captures)
 
     async def list(self, user: User, *, of_all: bool = False) -> list[CaptureInfo]:
         """List the captures that a person sees, the oldest first."""
         own = [each for each in self._captures.values() if of_all or each.row.owner == user.id]
-        return await self._states.infos(own)
+        return await self.states.infos(own)
 
     async def get(self, user: User, capture: str, *, of_all: bool = False) -> CaptureInfo:
         """Return one capture.
@@ -203,7 +194,7 @@ class Captures:
     def without_values(self) -> Iterator[tuple[str, str, str]]:
         """Iterate over those that run and get nothing of a topic: owner, id, and why."""
         for each in self._captures.values():
-            if each.row.owner and each.recording and (problem := each.refusal(self._shared.feed)):
+            if each.row.owner and each.recording and (problem := each.refusal(self.shared.feed)):
                 yield each.row.owner, each.row.id, problem
 
     # What other parts do
@@ -249,7 +240,7 @@ class Captures:
             name: Of the recording, known to admins as a capture.
         """
         async with self._changing:
-            series = Series.within((self._recordings,), f"{name}.jsonl", zstd=True)
+            series = Series.within((self.settings.directory / "recordings",), f"{name}.jsonl", zstd=True)
             # Files that are written no more go when they are old, at once where nothing is to be kept.
             self._own[name] = Kept(series, keep_days=keep_days)
             if not topics:
@@ -276,13 +267,13 @@ class Captures:
 
     async def resume(self) -> None:
         """Go on with the captures that ran when the hub was stopped."""
-        for capture in readable(await self._states.rows.read(self._instance), Capture.of):
+        for capture in readable(await self.states.rows.read(self.settings.instance), Capture.of):
             row, root = capture.row, Path(capture.row.root)
             self._captures[row.id] = capture
             if row.is_stopped:
                 continue
             try:
-                (await self._accounts.get(row.owner)).require_writer(_WRITES)
+                (await self.registry.accounts.get(row.owner)).require_writer(_WRITES)
                 if root not in self._folders:
                     raise Forbidden("{folder} is no longer a folder for captures", folder=root)
                 await self._begin(capture, self._sees(row.owner))
@@ -297,33 +288,33 @@ class Captures:
             self._rolled.clear()
             await self._end_of_guests()
             kept = self._own | {name: each.kept for name, each in self._captures.items()}
-            left, self._full = await self._shared.in_thread(
-                partial(clean_up, kept, self._settings, now=time.time())
+            left, self._full = await self.shared.in_thread(
+                partial(clean_up, kept, self.settings.captures, now=time.time())
             )
             for name in kept.keys() - {file.capture for file in left}:
                 capture = self._captures.get(name)
                 if capture is None or capture.state != "stopped":
                     continue
-                if await self._shared.in_thread(capture.is_gone):
+                if await self.shared.in_thread(capture.is_gone):
                     await self._forget(name)
-            await self._states.save(self._captures)
+            await self.states.save(self._captures)
 
     async def _end_of_guests(self) -> None:
         """Stop the captures of people who may only look by now."""
         for each in [each for each in self._captures.values() if each.row.owner and each.recording]:
             try:
-                (await self._accounts.get(each.row.owner)).require_writer(_WRITES)
+                (await self.registry.accounts.get(each.row.owner)).require_writer(_WRITES)
             except StrawberryError as error:
                 async with self._changing:
                     await each.end()
                     each.row.is_stopped, each.problem = True, error.message
-                await self._states.change(self._captures, each, "stopped")
+                await self.states.change(self._captures, each, "stopped")
 
     async def publish(self) -> None:
         """Publish the state of every capture, after each connect."""
         for each in self._captures.values():
             each.published = None
-        await self._states.save(self._captures)
+        await self.states.save(self._captures)
 
     async def close(self) -> None:
         """Write all that came, and go on at the next start."""
@@ -332,7 +323,7 @@ class Captures:
                 each.recording.end()
         for each in self._captures.values():
             await each.end()
-        await self._states.save(self._captures)
+        await self.states.save(self._captures)
 
     async def _claimed(self, user: User, spec: CaptureSpec, series: Series) -> Capture:
         """Return the capture of a path: the stopped one that was there, or a new one."""
@@ -348,7 +339,7 @@ class Captures:
                 path=known.spec.path,
                 hint="Choose another path.",
             )
-        if await self._states.files({"": Kept(series)}):
+        if await self.states.files({"": Kept(series)}):
             raise Conflict(
                 "there is a file {path} that no capture has written",
                 path=series.path,
@@ -363,7 +354,7 @@ class Captures:
     def _row(self, name: str, owner: str, spec: CaptureSpec, series: Series) -> CaptureRow:
         return CaptureRow(
             id=name,
-            instance=self._instance,
+            instance=self.settings.instance,
             owner=owner,
             spec=spec.model_dump(mode="json"),
             root=str(series.root),
@@ -372,18 +363,19 @@ class Captures:
 
     def _recording(self, capture: Capture) -> Recording:
         spec, root = capture.spec, capture.series.root
-        budget = min(self._settings.total_mb, self._settings.folder_mb or self._settings.total_mb)
+        settings = self.settings.captures
+        budget = min(settings.total_mb, settings.folder_mb or settings.total_mb)
         file_limits = FileLimits(
             min(spec.max_bytes, int(budget * MB / limits.BUDGET_SHARE)),
             spec.max_age_s,
-            int(self._settings.free_mb * MB),
+            int(settings.free_mb * MB),
         )
         return Recording(
             capture.row,
             Writer(capture.series, spec.format, file_limits, begun_at=capture.row.begun_at),
-            self._shared,
+            self.shared,
             is_over=lambda: root in self._full,
-            on_change=partial(self._states.change, self._captures, capture),
+            on_change=partial(self.states.change, self._captures, capture),
             on_roll=self._rolled.set,
             sequence=spec.sequence,
         )
@@ -393,23 +385,23 @@ class Captures:
     ) -> None:
         """Go on with a capture that has run before."""
         recording = self._recording(capture)
-        files, topics = await self._states.files({capture.row.id: capture.kept}), capture.spec.topics
+        files, topics = await self.states.files({capture.row.id: capture.kept}), capture.spec.topics
         written = max((file.changed for file in files), default=0.0)
-        self._shared.feed.heard_until({each.link for each in topics}, written)
+        self.shared.feed.heard_until({each.link for each in topics}, written)
         recording.follow(topics, sees=sees, since=written or time.time())
-        capture.begin(recording, self._tasks)
+        capture.begin(recording, self.tasks)
 
     async def _forget(self, name: str) -> None:
         """Forget a stopped capture without files."""
         capture = self._captures.pop(name)
-        await self._states.rows.delete(name)
-        await self._states.retract(capture)
+        await self.states.rows.delete(name)
+        await self.states.retract(capture)
 
     async def _info(self, capture: Capture) -> CaptureInfo:
-        return (await self._states.infos([capture]))[0]
+        return (await self.states.infos([capture]))[0]
 
     def _sees(self, user: str) -> Callable[[LinkName], Callable[[str], bool]]:
-        return partial(visible_to, self._directory, user)
+        return partial(visible_to, self.registry.directory, user)
 
     def _find(self, user: User, capture: str, of_all: bool) -> Capture:
         seen = {name: each for name, each in self._captures.items() if of_all or each.row.owner == user.id}

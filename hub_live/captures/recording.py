@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Final, Literal, TypeVar
 
@@ -51,40 +51,32 @@ class Shared:
         return asyncio.get_running_loop().run_in_executor(self.thread, work)
 
 
+@dataclass(eq=False)
 class Recording:
     """Records with one writer.
 
-    Args:
+    Attributes:
         row: Of the capture, which counts what was written; of the hub's own, since the hub was started.
         is_over: Whether its folder has more than it may keep.
         on_change: Called after each change of the state.
         on_roll: Called when a file was completed.
         sequence: Field of the payloads that counts the messages of a topic.
-
-    Attributes:
         problem: Why it is ``full`` or ``failed``.
     """
 
-    def __init__(
-        self,
-        row: CaptureRow,
-        writer: Writer,
-        shared: Shared,
-        *,
-        is_over: Callable[[], bool],
-        on_change: Callable[[Change], Awaitable[None]],
-        on_roll: Callable[[], None],
-        sequence: str | None = None,
-    ) -> None:
-        self.writer = writer
-        self.state: RecordingState = "active"
-        self.problem = ""
-        self._row = row
-        self._shared = shared
-        self._is_over = is_over
-        self._on_change = on_change
-        self._on_roll = on_roll
-        self._sequence = _Sequence(sequence) if sequence else None
+    row: CaptureRow
+    writer: Writer
+    shared: Shared
+    _: KW_ONLY
+    is_over: Callable[[], bool]
+    on_change: Callable[[Change], Awaitable[None]]
+    on_roll: Callable[[], None]
+    sequence: str | None = None
+    state: RecordingState = "active"
+    problem: str = ""
+
+    def __post_init__(self) -> None:
+        self._sequence = _Sequence(self.sequence) if self.sequence else None
         self._queue: list[Sample | Missing] = []
         self._taken = 0
         self._lost: dict[LinkName, Missing] = {}
@@ -93,7 +85,7 @@ class Recording:
         self._ended = asyncio.Event()
         self._following = ExitStack()
         self._topics: frozenset[TopicChoice] = frozenset()
-        self._backoff = Backoff(*shared.retry_s)
+        self._backoff = Backoff(*self.shared.retry_s)
 
     def follow(
         self,
@@ -112,7 +104,7 @@ class Recording:
             InvalidTopic: If one is no topic filter.
             NotFound: If there is no such link.
         """
-        topics, feed = frozenset(topics), self._shared.feed
+        topics, feed = frozenset(topics), self.shared.feed
         links = {each.link for each in topics}
 
         def note(gap: Gap) -> None:
@@ -150,14 +142,14 @@ class Recording:
         self.state = "active"
         await self._write()
         try:
-            await self._shared.in_thread(self.writer.close)
+            await self.shared.in_thread(self.writer.close)
         except OSError as error:
             _log.error("%s is not complete: %s", self.writer.series.path, error)
 
     def drop(self) -> None:
         """Discard a recording that never ran."""
         self._following.close()
-        self._shared.room += self._taken
+        self.shared.room += self._taken
 
     def end(self) -> None:
         """End soon; who awaits `run` awaits the end."""
@@ -172,12 +164,12 @@ class Recording:
         size = len(sample.payload) + limits.QUEUED_SAMPLE_BYTES
         if self.state != "active":
             self._lose(sample, "disk")
-        elif size > self._shared.room:
+        elif size > self.shared.room:
             self._lose(sample, "overrun")
         else:
             if not self._queue:
                 self._news.set()
-            self._shared.room -= size
+            self.shared.room -= size
             self._taken += size
             self._queue.append(sample)
 
@@ -202,7 +194,7 @@ class Recording:
             self._backoff.reset()
             return
         self.state, self.problem = problem
-        await self._on_change("full" if self.state == "full" else "failed")
+        await self.on_change("full" if self.state == "full" else "failed")
         while problem is not None and not self._ended.is_set():
             self.problem = problem[1]
             await happens(self._ended, within_s=self._backoff.next())
@@ -210,7 +202,7 @@ class Recording:
         if problem is None:
             self.state, self.problem = "active", ""
             self._note_lost()
-            await self._on_change("resumed")
+            await self.on_change("resumed")
 
     async def _write(self) -> tuple[RecordingState, str] | None:
         """Write what is queued; return the state and the problem where it cannot be written."""
@@ -222,9 +214,9 @@ class Recording:
         self.writer.done = 0
         try:
             if self._sequence is not None:
-                batch = await self._shared.in_thread(partial(self._sequence.checked, batch))
-            if await self._shared.in_thread(partial(self._write_now, batch)):
-                self._on_roll()
+                batch = await self.shared.in_thread(partial(self._sequence.checked, batch))
+            if await self.shared.in_thread(partial(self._write_now, batch)):
+                self.on_roll()
         except Exception as error:  # noqa: BLE001 - one capture must not end the others
             for item in batch[self.writer.done :]:
                 if isinstance(item, Missing):
@@ -233,16 +225,16 @@ class Recording:
                     self._lose(item, "disk")
             return _explained(error)
         finally:
-            self._shared.room += taken
+            self.shared.room += taken
             written = batch[: self.writer.done]
             gaps = sum(isinstance(item, Missing) for item in written)
-            self._row.gaps += gaps
-            self._row.messages += len(written) - gaps
-            self._row.begun_at = self.writer.begun_at
+            self.row.gaps += gaps
+            self.row.messages += len(written) - gaps
+            self.row.begun_at = self.writer.begun_at
         return None
 
     def _write_now(self, batch: Sequence[Sample | Missing]) -> bool:
-        if self._is_over():
+        if self.is_over():
             raise OSError(errno.ENOSPC, "the captures have used up the budget of their folder")
         return self.writer.write(batch)
 

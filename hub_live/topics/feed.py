@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import cast
@@ -258,21 +258,22 @@ class Feed:
             self._stop_asking(key)
 
 
+@dataclass(frozen=True)
 class LastHeard:
     """The last time at which each link of this hub process had a connection; the time after it is a gap."""
 
-    def __init__(self, store: Store, *, instance: str) -> None:
-        self._store = store
-        self._instance = instance
+    store: Store
+    _: KW_ONLY
+    instance: str
 
     async def read(self) -> dict[LinkName, float]:
         """Return the Unix time for each link that was ever heard."""
 
         def work(session: Session) -> dict[LinkName, float]:
-            rows = session.exec(select(HeardRow).where(HeardRow.instance == self._instance))
+            rows = session.exec(select(HeardRow).where(HeardRow.instance == self.instance))
             return {cast(LinkName, row.link): row.at for row in rows}
 
-        return await self._store.read(work)
+        return await self.store.read(work)
 
     async def write(self, links: Collection[LinkName]) -> None:
         """Note that these links have a connection now."""
@@ -280,11 +281,11 @@ class LastHeard:
 
         def work(session: Session) -> None:
             for link in links:
-                session.merge(HeardRow(instance=self._instance, link=link, at=at))
+                session.merge(HeardRow(instance=self.instance, link=link, at=at))
 
         try:
             if links:
-                await self._store.write(work)
+                await self.store.write(work)
         except StorageError as error:
             _log.error("the end of this run may be reported as a longer gap: %s", error)
 

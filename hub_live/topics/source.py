@@ -5,7 +5,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -80,15 +80,14 @@ class TopicLink(Protocol):
         """Call a function after each loss of the connection; return its undoing."""
 
 
+@dataclass(eq=False)
 class LinkSource:
     """The followers of one link.
 
     Subscriptions are made by `run`, so that followers come and go in plain functions.
 
-    Args:
-        decode: Makes values from payloads.
-
     Attributes:
+        decode: Makes values from payloads.
         gaps: The latest gaps, oldest first; the last one may still last.
         gap_listeners: Called when a gap begins and when it ends.
         heard: When a message last arrived, or the connection was made, Unix seconds.
@@ -96,23 +95,18 @@ class LinkSource:
         withheld: Topics of which nothing is heard, with the reason.
     """
 
-    def __init__(
-        self,
-        name: LinkName,
-        link: TopicLink,
-        *,
-        memory: SampleMemory,
-        decode: Callable[[str, bytes], Json],
-    ) -> None:
-        self.name: LinkName = name
-        self.link = link
+    name: LinkName
+    link: TopicLink
+    _: KW_ONLY
+    memory: SampleMemory
+    decode: Callable[[str, bytes], Json]
+
+    def __post_init__(self) -> None:
         self.gaps: deque[Gap] = deque(maxlen=limits.MOST_LINK_GAPS)
         self.gap_listeners: list[Callable[[Gap], None]] = []
         self.heard = 0.0
         self.refused: dict[str, str] = {}
         self.withheld: Mapping[str, str] = {}
-        self._memory = memory
-        self._decode = decode
         # Those of single topics by topic: a home has thousands of them, and few with wildcards.
         self._exact: dict[str, list[Follower]] = {}
         self._wild: list[Follower] = []
@@ -214,10 +208,10 @@ class LinkSource:
 
     def _forget_below(self, filter_: str) -> None:
         """Forget what was last heard of topics that are not heard any more: it may be wrong by now."""
-        known = [filter_] if is_exact(filter_) else list(self._memory.topics(self.name))
+        known = [filter_] if is_exact(filter_) else list(self.memory.topics(self.name))
         for topic in known:
             if covers(filter_, topic) and not self._following(topic):
-                self._memory.forget(self.name, topic)
+                self.memory.forget(self.name, topic)
 
     async def _subscribe(self, filter_: str) -> None:
         self._subscribed[filter_] = None
@@ -238,8 +232,8 @@ class LinkSource:
             # A further copy, or a topic that no follower may see.
             return
         self.heard = at = time.time()
-        sample = Sample(self.name, route.topic, at, message.payload, message.retain, self._decode)
-        if not self._memory.add(route.ring, sample):
+        sample = Sample(self.name, route.topic, at, message.payload, message.retain, self.decode)
+        if not self.memory.add(route.ring, sample):
             self._routes.clear()
         for listener in route.listeners:
             try:
@@ -270,7 +264,7 @@ class LinkSource:
             self._routes.clear()
         route = _NOWHERE
         if listeners:
-            route = _Route(topic, self._memory.make(self.name, topic), through, listeners)
+            route = _Route(topic, self.memory.make(self.name, topic), through, listeners)
         self._routes[topic] = route
         return route
 

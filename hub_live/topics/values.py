@@ -13,6 +13,7 @@ person's confirmation.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -83,26 +84,25 @@ def check_visible(user: User, filter_: str, link: LinkName) -> None:
         )
 
 
+@dataclass(frozen=True)
 class BusValues:
     """Reads and publishes on behalf of people.
 
-    Args:
+    Attributes:
         patterns: Topic filters of the home broker on which may be published without a confirmation.
         directory: The devices that queries ask.
         manager: Calls them.
     """
 
-    def __init__(
-        self, feed: Feed, *, patterns: Sequence[str], directory: Directory, manager: DeviceManager
-    ) -> None:
-        self.feed = feed
-        self._patterns = tuple(patterns)
-        self._directory = directory
-        self._manager = manager
+    feed: Feed
+    _: KW_ONLY
+    patterns: Sequence[str]
+    directory: Directory
+    manager: DeviceManager
 
     def sees(self, user: User, link: LinkName) -> Callable[[str], bool]:
         """Return the function that says whether a person may see a topic; see `visible_to`."""
-        return visible_to(self._directory, user.id, link)
+        return visible_to(self.directory, user.id, link)
 
     async def latest(self, user: User, filter_: str, link: LinkName) -> list[Sample]:
         """Return the last sample of each topic that a filter matches.
@@ -175,7 +175,7 @@ class BusValues:
             )
         found = [
             Found(entry, skill, method)
-            for entry in self._directory.seen_by(asking.user.id).entries()
+            for entry in self.directory.seen_by(asking.user.id).entries()
             for skill in entry.skills.values()
             for method in skill.methods.values()
             if entry.connected
@@ -190,7 +190,7 @@ class BusValues:
         answer: dict[str, Json] = {"path": target.path}
         try:
             call = SkillCall(target, {}, untrusted=asking.untrusted)
-            value = await self._manager.call(asking.actor, call, origin=asking.origin)
+            value = await self.manager.call(asking.actor, call, origin=asking.origin)
         except CallError as error:
             return {**answer, "error": error.message}
         return {**answer, "value": value}
@@ -227,7 +227,7 @@ class BusValues:
             )
         if link != "home":
             pass  # The feed refuses it.
-        elif not any(covers(pattern, topic) for pattern in self._patterns):
+        elif not any(covers(pattern, topic) for pattern in self.patterns):
             asking.need_confirmation(f"{topic} is not among the topics of [home_broker] publish")
         elif asking.untrusted:
             asking.need_confirmation(f"{topic} would be published on after text of strangers was read")
