@@ -175,8 +175,8 @@ class Ranking:
     def _information(self, frequency: int) -> float:
         return math.log1p((len(self._groups) + limits.PRIOR_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
 
-    def _frequency(self, stem: str) -> int:
-        row = self._db.execute("SELECT doc FROM stems_terms WHERE term = ?", (stem,)).fetchone()
+    def _frequency(self, term: str, table: str = "stems_terms") -> int:
+        row = self._db.execute(f"SELECT doc FROM {table} WHERE term = ?", (term,)).fetchone()  # noqa: S608
         return row[0] if row else 0
 
     def _scored(self, clause: _Clause) -> list[tuple[int, float]]:
@@ -201,7 +201,7 @@ class Ranking:
     def _by_trigrams(self, words: Sequence[str]) -> list[tuple[int, float]]:
         grams = trigrams(words)
         shared = limits.SHARED_TRIGRAMS if len(words) == 1 else limits.SHARED_TRIGRAMS_OF_SEVERAL
-        frequencies = {gram: self._gram_frequency(gram) for gram in grams}
+        frequencies = {gram: self._frequency(gram, "grams_terms") for gram in grams}
         chosen: list[str] = []
         room = MAX_SCORED
         for gram, frequency in sorted(frequencies.items(), key=lambda item: item[1]):
@@ -222,10 +222,6 @@ class Ranking:
             if sum(gram in document for gram in grams) >= shared * len(grams):
                 found.append((row, score))
         return found
-
-    def _gram_frequency(self, gram: str) -> int:
-        row = self._db.execute("SELECT doc FROM grams_terms WHERE term = ?", (gram,)).fetchone()
-        return row[0] if row else 0
 
 
 def _rarest(clauses: Iterable[_Clause]) -> list[_Clause]:

@@ -150,7 +150,7 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
         result=_result_schema(hints),
         flags=options.flags,
         timeout_ms=round(options.timeout_s * 1000),
-        progress=is_generator(function),
+        progress=inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function),
         sentences={language: list(templates) for language, templates in options.sentences.items()},
         responses=dict(options.responses),
     )
@@ -166,10 +166,6 @@ def method_schema(function: Callable[..., Any], name: str, options: MethodOption
         adapters=adapters,
         positional_only={each.name: each.default for each in parameters if each.kind == each.POSITIONAL_ONLY},
     )
-
-
-def is_generator(function: Callable[..., Any]) -> bool:
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

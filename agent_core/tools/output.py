@@ -6,7 +6,7 @@ from typing import Final
 
 from agent_core import limits
 from agent_core.provenance import Origin, Prompt, Text, render
-from agent_core.search.catalogue import FailingSkill, FoundMethod, SearchPage, raised_flags
+from agent_core.search.catalogue import FoundMethod, SearchPage, raised_flags
 from contracts.errors import CallError
 from contracts.wire import Json
 from sandbox_host.result import RunResult
@@ -46,7 +46,8 @@ def search_text(
         return Prompt(said if query else "No skills.")
     room, lines, failing = limit - _SEARCH_FRAME_BYTES, list[str](), list[str]()
     for each in page.failing:
-        line = _failing_line(each)
+        made = {"skill": each.skill, "device": each.device, "problem": each.reason}
+        line = json.dumps(made, ensure_ascii=False)
         if room - len(line.encode()) < limit // 2:
             break  # what can be called matters more
         room -= len(line.encode()) + 1
@@ -92,11 +93,6 @@ def _found_line(found: FoundMethod, tools: Mapping[str, str] | None) -> str:
         made["flags"] = flags
     if found.unavailable:
         made["unavailable"] = found.unavailable
-    return json.dumps(made, ensure_ascii=False)
-
-
-def _failing_line(failing: FailingSkill) -> str:
-    made = {"skill": failing.skill, "device": failing.device, "problem": failing.reason}
     return json.dumps(made, ensure_ascii=False)
 
 

@@ -159,8 +159,10 @@ class SkillToolset:
                 case "describe_function":
                     text = await self.catalogue.describe(arguments["path"])
                     return ToolOutcome(ok=True, text=described_text(text))
-                case _:
+                case "python_exec":
                     return await self._exec(arguments["code"], context)
+                case _:
+                    return failed(f"the tool {name} cannot be run here")
         except CallError as error:
             return ToolOutcome(ok=False, text=refused_text(error))
         except SandboxError as error:

@@ -3,12 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from chat.tasks import open_tasks
+from chat.tasks import happens, open_tasks
 from contracts.errors import Disconnected, LinkError, LoginRefused, NotFound
 from contracts.rates import Backoff
 from contracts.wire import Json, Part, rfc3339
@@ -107,13 +106,10 @@ class HomeAssistant:
         self, domain: str, service: str, entities: Sequence[Entity], data: Mapping[str, Json]
     ) -> None:
         """See `House`."""
-        target: dict[str, Json] = (
-            {"target": {"entity_id": [each.id for each in entities]}} if entities else {}
-        )
-        connection = self._connected()
-        await connection.call_service(
-            domain, service, within_s=limits.SERVICE_S, service_data=dict(data), **target
-        )
+        fields: dict[str, Json] = {"service_data": dict(data)}
+        if entities:
+            fields["target"] = {"entity_id": [each.id for each in entities]}
+        await self._connected().call_service(domain, service, within_s=limits.SERVICE_S, **fields)
 
     async def notify(self, name: str, data: Mapping[str, Json]) -> None:
         """Send a notification by ``notify.NAME``: in newer versions that may be an entity.
@@ -136,9 +132,8 @@ class HomeAssistant:
         domain, _, name = script.partition(".")
         # The service of a script keeps its name when its entity gets another id.
         entries = self._registries.entries.items()
-        own = (
-            id_ for id_, each in entries if each.get("platform") == domain and each.get("unique_id") == name
-        )
+        wanted = domain, name
+        own = (id_ for id_, each in entries if (each.get("platform"), each.get("unique_id")) == wanted)
         services = set[str]()
         for entity in {script, *own}:
             try:
@@ -200,11 +195,8 @@ class HomeAssistant:
             self._error = error
             self._tried.set()
             self._try_now.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    limits.REFUSED_S if isinstance(error, LoginRefused) else backoff.next()
-                ):
-                    await self._try_now.wait()
+            wait_s = limits.REFUSED_S if isinstance(error, LoginRefused) else backoff.next()
+            await happens(self._try_now, within_s=wait_s)
 
     async def _follow(self, connection: HomeAssistantConnection) -> None:
         """Read everything, and then what changes until the connection ends."""
@@ -227,13 +219,10 @@ class HomeAssistant:
             first.set()
 
         await connection.subscribe(hear, "subscribe_entities")
-        try:
-            async with asyncio.timeout(limits.FIRST_ENTITIES_S):
-                await first.wait()
-        except TimeoutError:
+        if not await happens(first, within_s=limits.FIRST_ENTITIES_S):
             raise LinkError(
                 "Home Assistant sends no states within {within:.0f} s", within=limits.FIRST_ENTITIES_S
-            ) from None
+            )
         if not self._is_outdated:
             self._changed.clear()
         await self._show()
@@ -253,10 +242,7 @@ class HomeAssistant:
     async def _keep_up(self, connection: HomeAssistantConnection) -> None:
         """Show other entities and names; while it starts, thousands come one by one."""
         while True:
-            try:
-                async with asyncio.timeout(limits.EXPOSED_LOOK_S):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await happens(self._changed, within_s=limits.EXPOSED_LOOK_S):
                 exposed = await read_exposed(connection, self._registries.entries)
                 if exposed == self._registries.exposed:
                     continue

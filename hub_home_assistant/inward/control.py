@@ -128,10 +128,6 @@ def _is_script(service: str) -> bool:
     return domain == "script" and name not in _SCRIPT_SERVICES
 
 
-def _is_automation(name: str) -> bool:
-    return name.startswith("automation.") and name != _TRIGGER
-
-
 async def _check_conversation(house: House, services: Collection[str], scripts: Iterable[str]) -> None:
     """Check that neither services nor what scripts call, directly or through others, ask an assistant.
 
@@ -153,8 +149,9 @@ async def _check_conversation(house: House, services: Collection[str], scripts: 
                 asked=asked,
                 hint="Answer the person yourself.",
             )
-        triggers = _TRIGGER in services
-        waiting += [each for each in services if _is_script(each) or (triggers and _is_automation(each))]
+        automations = [each for each in services if each.startswith("automation.") and each != _TRIGGER]
+        waiting += [each for each in services if _is_script(each)]
+        waiting += automations if _TRIGGER in services else []
         waiting = [each for each in waiting if each not in seen]
         if not waiting:
             return

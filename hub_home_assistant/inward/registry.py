@@ -49,7 +49,8 @@ class Registries:
 
     def _entity(self, id_: str, state: State) -> Entity | None:
         entry = self.entries.get(id_, {})
-        if entry.get("hidden_by") or _is_ours(entry):
+        is_ours = entry.get("platform") == "mqtt" and str(entry.get("unique_id")).startswith(_OURS)
+        if entry.get("hidden_by") or is_ours:
             return None
         device = self.devices.get(entry.get("device_id") or "", {})
         attributes = state.attributes
@@ -119,10 +120,6 @@ async def read_exposed(
 
 def _place(row: Row, floor: Place | None = None) -> Place:
     return Place(clean(row.get("name")), clean_all(row.get("aliases")), floor)
-
-
-def _is_ours(entry: Row) -> bool:
-    return entry.get("platform") == "mqtt" and str(entry.get("unique_id")).startswith(_OURS)
 
 
 def changed_states(states: dict[str, State], event: Mapping[str, Any]) -> tuple[list[str], bool]:

@@ -70,7 +70,7 @@ async def open_outward(
     await exposures.load()
     outward = Outward(exposures, settings.discovery)
     async with AsyncExitStack() as stack:
-        stack.callback(registry.people.on_removed(partial(_forget, exposures)))
+        stack.callback(registry.people.on_removed(lambda user, _heir: exposures.forget_person(user)))
         if home is None:
             yield outward
             return
@@ -109,7 +109,3 @@ async def open_outward(
         supervise(tasks, publishing.run, name="home assistant")
         publishing.refresh()
         yield outward
-
-
-async def _forget(exposures: Exposures, user: str, _heir: str) -> None:
-    await exposures.forget_person(user)

@@ -91,7 +91,8 @@ def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) ->
         return given
     entry = directory.seen_by(bearer.user.id).resolve(first)
     path = ".".join((entry.id, *rest))
-    known = [entry.id, *_paths(outward, entry)]
+    skills = [f"{entry.id}.{skill}" for skill in entry.skills]
+    known = [entry.id, *skills, *(path for path, _ in _members(outward, entry))]
     if path not in known:
         raise NotFound(
             "{name} has no {path!r}",
@@ -100,13 +101,6 @@ def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) ->
             hint=suggestion(path, known),
         )
     return path
-
-
-def _paths(outward: Outward, entry: Entry) -> list[str]:
-    return [
-        *(f"{entry.id}.{skill}" for skill in entry.skills),
-        *(path for path, _ in _members(outward, entry)),
-    ]
 
 
 def _members(outward: Outward, entry: Entry) -> list[tuple[str, Entity]]:

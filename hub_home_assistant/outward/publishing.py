@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from agent_core.search.directory import is_for
 from bus.link import Message
+from chat.tasks import happens
 from contracts import own_version, topics
 from contracts.answers.system import Discovery
 from contracts.devices.presence import State
@@ -222,10 +223,7 @@ class Publishing:
     async def run(self) -> None:
         """Publish changes as they come, until cancelled."""
         while True:
-            try:
-                async with asyncio.timeout(limits.SEEN_LOOK_S):
-                    await self._wake.wait()
-            except TimeoutError:
+            if not await happens(self._wake, within_s=limits.SEEN_LOOK_S):
                 self._changed |= self._made.keys()
             await asyncio.sleep(limits.PUBLISH_SETTLE_S)
             self._wake.clear()

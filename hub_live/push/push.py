@@ -6,11 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from sqlmodel import Session, col, delete, select
+from sqlmodel import Field, Session, col, delete, select
 
 from agent_core.prompt import Household
 from chat.outbound import answered
@@ -21,9 +22,8 @@ from contracts.phrases import for_people
 from contracts.text import shortened
 from hub_agent.tables import EventRow
 from hub_live import limits
-from hub_live.push.tables import PushRow
 from hub_registry.storage.store import Store
-from hub_registry.storage.tables import now
+from hub_registry.storage.tables import Moment, Table, now
 from identity.ids import uuid7
 from identity.web_push import BrowserKey, VapidKey
 
@@ -33,6 +33,32 @@ KEY_FILE: Final = "web_push.pem"
 _GONE: Final = (404, 410)
 _TTL_S: Final = 24 * 3600
 """Seconds for which a push service keeps a message for a browser that is away."""
+
+
+class PushRow(Table, table=True):
+    """A browser that wants a person's notifications.
+
+    Attributes:
+        token: ``jti`` of the token or session that asked; with its revocation it ends.
+        endpoint: Where its push service takes messages for it; whoever knows it may send.
+        point: See `identity.web_push.BrowserKey`, as is ``secret``.
+        origin: The address of the hub's pages in this browser, by which the service reaches its owner.
+        language: BCP 47, of what it shows.
+        name: What the person recognises it by.
+    """
+
+    __tablename__ = "push_subscription"
+
+    id: str = Field(primary_key=True)
+    user: str = Field(index=True)
+    token: str
+    endpoint: str
+    point: str
+    secret: str
+    origin: str
+    language: str
+    name: str
+    created_at: datetime = Field(sa_type=Moment)
 
 
 @dataclass(frozen=True)
@@ -74,7 +100,7 @@ class PushText(NamedTuple):
 
 @dataclass(frozen=True)
 class NewSubscription:
-    """What a browser asks for; see `tables.PushRow`."""
+    """What a browser asks for; see `PushRow`."""
 
     endpoint: str
     point: str

@@ -50,10 +50,9 @@ def world_section(world: World, user: str, said: Sequence[str]) -> Prompt | None
     named, others = _ranked(everything, said)
     count = len(everything) + world.entities.left_out
     head = f"Entities: {count}; devices.hub.WorldSkill.get_world(area=…, kind=…, name=…) has their states"
-    lines = _fitting(
-        (_line(world.current(each)) for each in [*named, *(others if len(everything) <= _ALL else ())]),
-        WORLD_TOKENS - estimate_tokens(head) - _AREA_TOKENS,
-    )
+    listed = [*named, *others] if len(everything) <= _ALL else named
+    texts = ("".join(_parts(world.current(each))) for each in listed)
+    lines = _fitting(texts, WORLD_TOKENS - estimate_tokens(head) - _AREA_TOKENS)
     if len(lines) == count:
         return Prompt("\n".join(("Entities:", *lines)))
     counted = Counter(each.area for each in everything if each.area).most_common()
@@ -93,10 +92,6 @@ def _ranked(everything: Sequence[Thing], said: Sequence[str]) -> tuple[list[Thin
         else:
             others.append(each)
     return [each for *_, each in sorted(scored, key=lambda found: found[:3])], others
-
-
-def _line(thing: Thing) -> str:
-    return "".join(_parts(thing))
 
 
 def _parts(thing: Thing) -> Iterator[str]:

@@ -57,7 +57,8 @@ def _of_method(name: str, method: LoadedMethod) -> Iterator[tuple[str, str]]:
         yield "has no docstring", "say in the first line what it does: the model sees no code"
     elif len(contract.doc) + len(contract.signature) > _MOST_DESCRIBED:
         yield f"is described in more than {_MOST_DESCRIBED:,} characters", "shorten the docstring"
-    signature = inspect.signature(method.function)
+    signature, result = inspect.signature(method.function), contract.result or {}
+    is_open_ended = result.get("type") == "array" and "maxItems" not in result
     for parameter in signature.parameters.values():
         if parameter.annotation is parameter.empty:
             yield f"the argument {parameter.name} has no type", f"write {parameter.name}: int, str, …"
@@ -65,7 +66,7 @@ def _of_method(name: str, method: LoadedMethod) -> Iterator[tuple[str, str]]:
             yield f"the name of its argument {parameter.name} says nothing", "as: cups, room, celsius"
     if signature.return_annotation is signature.empty:
         yield "has no type for its result", "write -> None, -> str, …"
-    elif _is_open_ended(contract.result) and not any(map(_BOUND.fullmatch, signature.parameters)):
+    elif is_open_ended and not any(map(_BOUND.fullmatch, signature.parameters)):
         yield "may return a list of any length", "add an argument such as limit: int = 20, and return no more"
     if _EMPTY.fullmatch(name):
         yield "has a name that says nothing", "name what it does: brew, open_blind"
@@ -85,10 +86,6 @@ def _of_flags(name: str, flags: MethodFlags, function: Any) -> Iterator[tuple[st
         yield "reads by its name, and is not read_only", "declare read_only=True: guests may call it then"
     if flags.read_only and (written := losing or _written(function)):
         yield f"is read_only, and yet there is {written}", "leave read_only out if it changes something"
-
-
-def _is_open_ended(result: Any) -> bool:
-    return isinstance(result, dict) and result.get("type") == "array" and "maxItems" not in result
 
 
 def _written(function: Any) -> str:

@@ -119,6 +119,7 @@ class Writer:
         missing: list[bytes] = []
         zstd = self.series.zstd
         now, encode, most = time.time(), self._format.encode, self._limits.max_bytes
+        max_age_s = self._limits.max_age_s or math.inf
         for index, item in enumerate(batch):
             if isinstance(item, Missing):
                 line = item.line()
@@ -129,7 +130,7 @@ class Writer:
             else:
                 # What is compressed has its size only once it was put.
                 size = self._size if zstd else self._size + waiting
-                roll = size >= most or (size > 0 and now >= self._expires)
+                roll = size >= most or (size > 0 and now - self.begun_at >= max_age_s)
                 before, after = encode(item, roll=roll)
                 if roll and after is None and self._size + waiting >= limits.FILE_OVERRUN * most:
                     # No place to begin a file has come.
@@ -150,10 +151,6 @@ class Writer:
         os.fsync(self._handle)
         self._good, self.done = self._size, len(batch)
         return self._rolled
-
-    @property
-    def _expires(self) -> float:
-        return self.begun_at + (self._limits.max_age_s or math.inf)
 
     def _open(self) -> None:
         """Go on with the last file, or begin the first one."""

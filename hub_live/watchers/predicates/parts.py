@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, cast
 
@@ -41,7 +41,7 @@ def build(node: Node, series: Mapping[str, Series], clock: Clock) -> Part:
         return lambda now: node.value
     if node.op in ("and", "or"):
         conditions = [as_condition(*pair) for pair in zip(parts, node.parts, strict=True)]
-        return partial(_junction, conditions, node.op == "or")
+        return lambda now: joined((part(now) for part in conditions), node.op == "or")
     if node.op == "not":
         return partial(_negation, as_condition(parts[0], node.parts[0]))
     if node.op in _CALCULATIONS:
@@ -73,10 +73,6 @@ def _unheard(node: Node, low: float = -math.inf, high: float = math.inf) -> Unkn
     return Unknown(Phrase("there is a gap in the time of {text}", text=node.text), low, high)
 
 
-def _name(series: Series, node: Node, now: float) -> Value:
-    return series.value
-
-
 def _age(series: Series, node: Node, now: float) -> Value:
     if series.at is None:
         return series.value
@@ -104,7 +100,7 @@ def _last(series: Series, node: Node, now: float) -> Value:
 
 
 _OF_SERIES: Final[Mapping[str, Callable[[Series, Node, float], Value]]] = {
-    "name": _name,
+    "name": lambda series, node, now: series.value,
     "age": _age,
     "changed": _changed,
     "last": _last,
@@ -210,10 +206,6 @@ def _bounds(value: Value) -> tuple[float, float]:
 def _negation(part: Condition, now: float) -> bool | Unknown:
     found = part(now)
     return not found if isinstance(found, bool) else found
-
-
-def _junction(parts: Sequence[Condition], decisive: bool, now: float) -> bool | Unknown:
-    return joined((part(now) for part in parts), decisive)
 
 
 def joined(parts: Iterable[bool | Unknown], decisive: bool) -> bool | Unknown:
