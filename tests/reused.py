@@ -1,8 +1,8 @@
 """Results that a test worker computes once, not again for each home that a test opens.
 
-A hub makes its tables, compiles its SQL, describes its own skills, checks the sandbox's files and looks for a
-library that is not installed once in its life. The tests open a thousand hubs, and spent a quarter of their
-processor time on this.
+A hub makes its tables, compiles its SQL, describes its own skills, reads the sentences of a language, checks
+the sandbox's files and looks for a library that is not installed once in its life. The tests open a thousand
+hubs, and spent a quarter of their processor time on this.
 """
 
 import functools
@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
+from agent_core.sentences import understanding
 from agent_core.skills.loading import exposure
 from agent_core.skills.schema import MethodSchema
 from agent_core.skills.skill import MethodOptions
@@ -33,6 +34,8 @@ def install() -> None:
     _spare_the_disk()
     offered = vars(exposure)
     offered["method_schema"] = _remembering(offered["method_schema"])
+    books = vars(understanding)
+    books["load_phrasebook"] = functools.cache(books["load_phrasebook"])
     # The package has a function of this name.
     files = vars(importlib.import_module("sandbox_host.install"))
     files["_sha256"] = _hashing_once(files["_sha256"])
