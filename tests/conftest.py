@@ -122,7 +122,8 @@ def _logging_as_before() -> Iterator[None]:
     for handler in set(root.handlers).difference(handlers):
         root.removeHandler(handler)
     for each, level in levels:
-        each.setLevel(level)
+        if each.level != level:  # to set one clears what all loggers know
+            each.setLevel(level)
 
 
 logging_of_module = pytest.fixture(_logging_as_before, scope="module", autouse=True)

@@ -1,6 +1,5 @@
 """The base class of skills and the decorator of their methods."""
 
-import inspect
 import logging
 import re
 import threading
@@ -244,8 +243,9 @@ def triggers_of(member: object) -> tuple[Trigger, ...]:
 
 def triggered(owner: type) -> Iterator[tuple[str, tuple[Trigger, ...]]]:
     """Return the methods of a class that run by themselves, those of its bases included."""
-    for name in dir(owner):
-        if found := triggers_of(inspect.getattr_static(owner, name)):
+    members = {name: member for base in reversed(owner.__mro__) for name, member in vars(base).items()}
+    for name, member in sorted(members.items()):
+        if found := triggers_of(member):
             yield name, found
 
 
