@@ -44,10 +44,9 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is below a folder that `make` runs by itself, by the folder's name."""
-    tests = Path(__file__).parent
     for item in items:
         for name in _OF_ITSELF:
-            if tests / name in item.path.parents:
+            if item.nodeid.startswith(f"tests/{name}/"):
                 item.add_marker(name)
         if _ON_POSTGRESQL and item.get_closest_marker("sqlite") is not None:
             item.add_marker(pytest.mark.skip("it is about SQLite"))
