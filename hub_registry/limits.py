@@ -156,8 +156,9 @@ NAME_WAIT_MS: Final = 5_000
 REPLICA_SEEN_S: Final = 1.0
 REPLICA_LISTED_DAYS: Final = 7
 """How long one that is gone stays in the list."""
-DATABASE_STOPPED_MS: Final = 3_000
-"""A process that is stopped while it writes keeps all others of its home from writing for this long."""
+DATABASE_STOPPED_MS: Final = 1_000
+"""A process that is stopped while it writes keeps all others of its home from writing for this long: a chat
+through another replica has its answer within two seconds."""
 DATABASE_LOOK_S: Final = 10.0
 """How often a session that only listens asks the server whether it is there."""
 DATABASE_SILENT_MS: Final = 10_000

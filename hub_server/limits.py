@@ -98,4 +98,6 @@ REPLICA_LEAVE_S: Final = 20.0
 """How long a replica that is told to stop lets its turns run; service managers end it after 30 s or more."""
 REPLICA_GONE_S: Final = 5.0
 """How long one is away whose turns end: it connects again to a database that was restarted."""
+REMOTE_PART_S: Final = 1.0
+"""How long a prompt waits for what the leader adds to it: one that is stopped answers nothing."""
 REMOTE_SKILLS_S: Final = 15.0

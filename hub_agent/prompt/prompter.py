@@ -1,5 +1,6 @@
 """The hub's prompt: what is the same from turn to turn, and what is known of the home right now."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -150,8 +151,11 @@ class Prompter:
             )
             more = [devices_section([_presence(entry) for entry in entries])]
         untrusted = False
-        for name, contribute in self._contributions.items() if agent is ASSISTANT else ():
-            if (part := await contribute(asked)) is not None:
+        contributions = self._contributions if agent is ASSISTANT else {}
+        # At once: each of them may wait for another replica.
+        parts = await asyncio.gather(*(contribute(asked) for contribute in contributions.values()))
+        for name, part in zip(contributions, parts, strict=True):
+            if part is not None:
                 more.append(Section(name, part.text))
                 untrusted |= part.untrusted
         sections = context_sections(

@@ -65,6 +65,9 @@ def copy_rows(
         to.claim()  # no hub may use it meanwhile, also on another machine
         try:
             with from_.engine.begin() as reading, to.writing.begin() as writing:
+                if isinstance(to, PostgreSQL):
+                    # Nobody waits for this one: reading from a distant source may take its time.
+                    writing.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
                 metadata = MetaData()
                 metadata.reflect(
                     reading, only=lambda name, _: not name.startswith(("turn_words", VERSION_TABLE))

@@ -113,8 +113,9 @@ class RemoteLive:
             return None
         said = {"name": name, "user": asked.user.id, "said": asked.said, "device": asked.device}
         try:
-            made = await self._passing.tell(row, _PROMPT, said)
-        except StrawberryError:
+            async with asyncio.timeout(limits.REMOTE_PART_S):
+                made = await self._passing.tell(row, _PROMPT, said)
+        except (StrawberryError, TimeoutError):
             return None  # as where no model sees the live home: it still has the skills
         return None if made is None else PromptPart(Prompt(made["text"]), untrusted=made["untrusted"])
 

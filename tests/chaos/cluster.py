@@ -211,8 +211,7 @@ class Cluster:
         began = time.monotonic()
         self.blows[-1] += f" {name} is stopped for {self.freeze_s:.0f} s"
         try:
-            await self._followed(term, began)
-            await self._next_chat(name, began)
+            await asyncio.gather(self._followed(term, began), self._next_chat(name, began))
             await asyncio.sleep(max(0.0, began + self.freeze_s - time.monotonic()))
         finally:
             os.kill(pid, signal.SIGCONT)

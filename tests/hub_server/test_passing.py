@@ -13,12 +13,14 @@ from starlette.requests import Request
 from chat.http.streams import Connections
 from chat.operations import Needs, Operations, Resource
 from contracts.errors import LinkError, NotFound, Superseded
+from hub_agent.prompt import Asked
 from hub_registry.access.accounts import Accounts, User
 from hub_registry.access.bearer import Bearer
 from hub_registry.storage.replicas import Term
 from hub_registry.storage.store import Store, fencing, open_store
 from hub_registry.storage.tables import ReplicaRow, now
 from hub_server import limits
+from hub_server.replicas.live import RemoteLive
 from hub_server.replicas.passing import From, Passing
 from hub_server.replicas.routing import Routing
 from identity.keys import KeyPair
@@ -99,7 +101,10 @@ async def test_a_leader_that_is_replaced_while_it_does_what_was_asked_stores_not
 def make_passing() -> Passing:
     """The passing on of a replica ``a``, which believes that all others are there."""
     registry: Any = SimpleNamespace(
-        key=KeyPair.generate(), hub_id="home-1", settings=SimpleNamespace(ca=None)
+        key=KeyPair.generate(),
+        hub_id="home-1",
+        settings=SimpleNamespace(ca=None),
+        admin=User("owner", "Owner", "admin"),
     )
     return Passing(registry, SimpleNamespace(), instance="a", is_there=lambda _: True)  # type: ignore[arg-type]
 
@@ -194,6 +199,18 @@ async def test_what_was_passed_on_to_one_that_has_just_gained_the_lead_waits_unt
     leader.parts, replica.term = None, None
     with pytest.raises(LinkError, match="leads right now"):
         await routing.leader(passed_on)
+
+
+async def test_a_prompt_does_not_wait_for_a_leader_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REMOTE_PART_S", 0)
+    passing = make_passing()
+    nothing: Any = None
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1") as stopped:
+        url = "http://{}:{}".format(*stopped.sockets[0].getsockname())
+        routing: Any = SimpleNamespace(leading_row=lambda: replica_at(url))
+        live = RemoteLive(nothing, nothing, nothing, routing, passing)
+        assert await live.part("memory", Asked(User("ann", "Ann", "member"))) is None
+    await passing.close()
 
 
 async def test_turns_of_a_replica_that_only_connects_again_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
