@@ -154,6 +154,9 @@ LEAD_OFF_BUS_S: Final = 10.0
 NAME_WAIT_MS: Final = 5_000
 """How long a replica waits for its name: longer than a session counts whose process is silent."""
 REPLICA_SEEN_S: Final = 1.0
+REPLICA_SILENT_S: Final = 5.0
+"""Without a sign of life for this long one is stopped, and what it was asked has no answer; or it is gone,
+and its turns end: to a database that was restarted it connects again sooner."""
 REPLICA_LISTED_DAYS: Final = 7
 """How long one that is gone stays in the list."""
 DATABASE_STOPPED_MS: Final = 1_000

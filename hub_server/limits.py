@@ -89,15 +89,11 @@ SENTENCES_AFTER_S: Final = 5.0
 REPLICA_CONNECT_S: Final = 2.0
 REPLICA_LOOK_S: Final = 1.0
 """How often a request that another replica answers looks whether that one still runs."""
-REPLICA_SILENT_S: Final = 5.0
-"""Without a sign of life, which it gives each second, one is stopped: what it was asked has no answer."""
 LEADER_WAIT_S: Final = 6.0
 """A request waits for a leader: another one leads after at most five seconds."""
 LEADER_LOOK_S: Final = 0.2
 REPLICA_LEAVE_S: Final = 20.0
 """How long a replica that is told to stop lets its turns run; service managers end it after 30 s or more."""
-REPLICA_GONE_S: Final = 5.0
-"""How long one is away whose turns end: it connects again to a database that was restarted."""
 REMOTE_PART_S: Final = 1.0
 """How long a prompt waits for what the leader adds to it: one that is stopped answers nothing."""
 REMOTE_SKILLS_S: Final = 15.0

@@ -9,7 +9,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
+from enum import Enum
 from typing import Final, NoReturn
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -222,3 +223,47 @@ def replicas(session: Session) -> list[tuple[ReplicaRow, bool]]:
     rows = session.exec(select(ReplicaRow).order_by(col(ReplicaRow.term).desc())).all()
     there = set(session.connection().exec_driver_sql(_THERE).scalars())
     return [(row, row.instance in there) for row in rows]
+
+
+class Phase(Enum):
+    """What is known of a replica: whether it has a session at the database, and gave a sign lately."""
+
+    RUNS = (True, True)
+    SILENT = (True, False)
+    """Its process is stopped."""
+    AWAY = (False, True)
+    """It has ended, or connects again to a database that was restarted."""
+    GONE = (False, False)
+
+
+class Presence:
+    """The replicas at the last look.
+
+    Attributes:
+        rows: By their names, the leader first.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.rows: dict[str, ReplicaRow] = {}
+        self._phases: dict[str, Phase] = {}
+        # When each sign was first seen: clocks of machines differ.
+        self._signs: dict[tuple[str, datetime, bool], float] = {}
+
+    async def look(self) -> None:
+        """Read which replicas there are."""
+        found, at = await self._store.read(replicas), time.monotonic()
+        signs = [(row.instance, row.seen_at, there) for row, there in found]
+        self._signs = {sign: self._signs.get(sign, at) for sign in signs}
+        self._phases = {
+            name: Phase((there, at - since <= limits.REPLICA_SILENT_S))
+            for (name, _, there), since in self._signs.items()
+        }
+        self.rows = {row.instance: row for row, _ in found}
+
+    def phase(self, instance: str) -> Phase:
+        """Return the phase of a replica; one that is not listed is gone."""
+        return self._phases.get(instance, Phase.GONE)
+
+    def runs(self, instance: str) -> bool:
+        return self.phase(instance) is Phase.RUNS

@@ -71,9 +71,7 @@ async def open_replica(
         instance=settings.instance, url=url, version=version, started_at=now(), seen_at=now(), term=0
     )
     replica = Replica(registry.store, row, on_bus=lambda: bus.link.connected)
-    passing = Passing(
-        registry, gate, instance=settings.instance, is_there=lambda name: routing.is_there(name)
-    )
+    passing = Passing(registry, gate, instance=settings.instance, runs=lambda who: routing.presence.runs(who))
     routing = Routing(replica, leader, registry.store, agent.record, passing, manager.open_request)
     live = RemoteLive(registry, leader, own, routing, passing)
     # What belongs to the home has the same name whichever replica leads.

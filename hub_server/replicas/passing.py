@@ -46,15 +46,13 @@ class Passing:
 
     Args:
         instance: The name of this replica.
-        is_there: Returns whether another one, by its name, still runs.
+        runs: Returns whether another one, by its name, still runs.
     """
 
-    def __init__(
-        self, registry: Registry, gate: Gate, *, instance: str, is_there: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, registry: Registry, gate: Gate, *, instance: str, runs: Callable[[str], bool]) -> None:
         self._registry = registry
         self._gate = gate
-        self._is_there = is_there
+        self._runs = runs
         self._check = TicketCheck(registry.key.public, hub_id=registry.hub_id, instance=instance)
         self._transport: httpx.AsyncHTTPTransport | None = None
 
@@ -288,7 +286,7 @@ class Passing:
         async with open_tasks() as tasks:
             working = tasks.create_task(work, name=f"request to {to.instance}")
             while not (await asyncio.wait([working], timeout=limits.REPLICA_LOOK_S))[0]:
-                if not self._is_there(to.instance):
+                if not self._runs(to.instance):
                     raise _lost(to)
             return working.result()
 

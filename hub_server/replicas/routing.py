@@ -1,11 +1,9 @@
 """Where an operation is done: here, at the leader, or at the replica that runs the turn."""
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
-from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -21,7 +19,7 @@ from hub_agent.calls.from_skills import SkillCallBody
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.tables import TurnRow
 from hub_registry.access.bearer import Bearer
-from hub_registry.storage.replicas import Replica, Term, replicas
+from hub_registry.storage.replicas import Phase, Presence, Replica, Term
 from hub_registry.storage.store import Store, fencing
 from hub_registry.storage.tables import ReplicaRow
 from hub_server import limits
@@ -40,6 +38,9 @@ class Routing:
 
     Args:
         open_request: Returns what runs on a device under the id of a call of this replica, if anything.
+
+    Attributes:
+        presence: Which replicas there are.
     """
 
     def __init__(
@@ -57,19 +58,9 @@ class Routing:
         self._store = store
         self._record = record
         self._passing = passing
-        self._rows: list[tuple[ReplicaRow, bool]] = []
-        # The last sign of life of each, and when it was first seen: clocks of machines differ.
-        self._signs: dict[str, tuple[datetime, float]] = {}
-        self._looked_at = 0.0
-        # Since when, and whose turns were ended.
-        self._gone: dict[str, float] = {}
+        self.presence = Presence(store)
+        # Whose turns were ended.
         self._ended: set[str] = set()
-
-    def is_there(self, instance: str) -> bool:
-        """Return whether a replica runs, and was not stopped."""
-        _, at = self._signs.get(instance, (None, 0.0))
-        is_silent = self._looked_at - at > limits.REPLICA_SILENT_S
-        return not is_silent and any(there for row, there in self._rows if row.instance == instance)
 
     @property
     def leads(self) -> bool:
@@ -98,31 +89,18 @@ class Routing:
 
     def leading_row(self) -> ReplicaRow | None:
         """Return the other replica that leads, as far as is known; None where this one does."""
-        if self._replica.term is not None or not self._rows:
-            return None
-        row, there = self._rows[0]
-        return row if there and row.term and row.instance != self._replica.instance else None
+        latest = max((row.term for row in self.presence.rows.values()), default=0)
+        others = self._others() if self._replica.term is None else ()
+        return next((row for row in others if 0 < row.term == latest), None)
 
     async def look(self) -> None:
-        """Read which replicas there are; have turns end that a replica ran which is gone."""
-        self._rows = await self._store.read(replicas)
-        at = self._looked_at = time.monotonic()
-        for row, _ in self._rows:
-            if self._signs.get(row.instance, (None, at))[0] != row.seen_at:
-                self._signs[row.instance] = (row.seen_at, at)
-        gone = [row.instance for row, there in self._rows if not there]
-        self._gone = {instance: self._gone.get(instance, at) for instance in gone}
-        self._ended &= self._gone.keys()
-        for instance in filter(self._is_gone, gone if self.leads else ()):
-            if instance not in self._ended:
-                await self._record.clean_up(instance)
-                self._ended.add(instance)
-
-    def _is_gone(self, instance: str) -> bool:
-        """Return whether a replica is away for longer than one that only connects to the database again."""
-        if all(row.instance != instance for row, _ in self._rows):
-            return True
-        return time.monotonic() - self._gone.get(instance, math.inf) > limits.REPLICA_GONE_S
+        """Look which replicas there are; have turns end that a replica ran which is gone."""
+        await self.presence.look()
+        gone = {name for name in self.presence.rows if self.presence.phase(name) is Phase.GONE}
+        self._ended &= gone
+        for instance in gone - self._ended if self.leads else ():
+            await self._record.clean_up(instance)
+            self._ended.add(instance)
 
     def passes(self, operation: Operation[Any, Any]) -> bool:
         """See `chat.operations.Elsewhere`."""
@@ -193,15 +171,13 @@ class Routing:
         if instance in (None, "", self._replica.instance):
             return None
         await self.look()
-        while (row := self._running(instance)) is None and not self._is_gone(instance):
+        while (phase := self.presence.phase(instance)) is Phase.AWAY:
             await asyncio.sleep(limits.LEADER_LOOK_S)
             await self.look()
-        if row is None:
+        if phase is Phase.GONE:
             await self._record.clean_up(instance)
-        return row
-
-    def _running(self, instance: str) -> ReplicaRow | None:
-        return next((row for row, there in self._rows if there and row.instance == instance), None)
+            return None
+        return self.presence.rows[instance]
 
     async def _confirmed_at(self, request: Request | None) -> ReplicaRow | None:
         """Return the other replica that has issued the confirmation of a call."""
@@ -218,7 +194,8 @@ class Routing:
         return next((row for row in self._others() if row.instance == instance), None)
 
     def _others(self) -> list[ReplicaRow]:
-        return [row for row, there in self._rows if there and row.instance != self._replica.instance]
+        running = (row for row in self.presence.rows.values() if self.presence.runs(row.instance))
+        return [row for row in running if row.instance != self._replica.instance]
 
     async def _called_at(self, asking: Bearer, request: Request | None) -> ReplicaRow | None:
         """Return the other replica whose call runs on the device that calls within it."""

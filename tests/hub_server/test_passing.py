@@ -106,7 +106,7 @@ def make_passing() -> Passing:
         settings=SimpleNamespace(ca=None),
         admin=User("owner", "Owner", "admin"),
     )
-    return Passing(registry, SimpleNamespace(), instance="a", is_there=lambda _: True)  # type: ignore[arg-type]
+    return Passing(registry, SimpleNamespace(), instance="a", runs=lambda _: True)  # type: ignore[arg-type]
 
 
 def replica_at(url: str, *, instance: str = "b", term: int = 1) -> ReplicaRow:
@@ -233,7 +233,7 @@ async def test_turns_of_a_replica_that_only_connects_again_go_on(monkeypatch: py
     routing = Routing(parts.replica, parts.leader, parts.store, parts.record, parts, parts)
     assert await routing.runs("ann", "t1") is row
     assert ended == []
-    monkeypatch.setattr(limits, "REPLICA_GONE_S", 0)
+    monkeypatch.setattr("hub_registry.limits.REPLICA_SILENT_S", 0)
     missed = iter(range(20))
     assert await routing.runs("ann", "t1") is None
     assert "b" in ended
