@@ -40,7 +40,7 @@ class Callout:
         self,
         issuer: nkeys.KeyPair,
         check: LoginCheck,
-        read_revoked: Callable[[str], Awaitable[bool]] | None = None,
+        read_revoked: Callable[[Claims], Awaitable[bool]] | None = None,
     ) -> None:
         self._issuer = issuer
         self._check = check
@@ -68,7 +68,7 @@ class Callout:
             if self._refusals.is_empty(source) and not is_loopback(host):
                 raise TooManyRequests("too many logins of its address were refused")
             claims = self._check.admit(username=name, client_id=client_id, password=options.get("pass"))
-            if self._read_revoked is not None and await self._read_revoked(claims.jti):
+            if self._read_revoked is not None and await self._read_revoked(claims):
                 raise Unauthorized("the token has been revoked")
             result = {"jwt": self._user(request["user_nkey"], claims)}
         except StrawberryError as error:

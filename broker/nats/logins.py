@@ -47,8 +47,8 @@ class NatsAccess:
         key: The hub's.
         present: Returns the id of the token with which a principal may log in; None where it has none.
         is_revoked: Returns whether the token with this id was revoked.
-        read_revoked: The same, read from the database: one that another replica disconnects may be back here
-            before the news of it. None where there are no replicas.
+        read_good: Returns whether it is good by the database, None where that has none: another replica may
+            have made or revoked it a moment ago. None without replicas.
     """
 
     urls: tuple[str, ...]
@@ -56,8 +56,13 @@ class NatsAccess:
     key: KeyPair
     present: Callable[[PrincipalKind, str], str | None]
     is_revoked: Callable[[str], bool] = lambda _: False
-    read_revoked: Callable[[str], Awaitable[bool]] | None = None
+    read_good: Callable[[str], Awaitable[bool | None]] | None = None
     ca: str | None = None
+
+
+def _is_listed(claims: Claims) -> bool:
+    # The hub makes itself a token at each login. The probe's are in no list, and end soon.
+    return claims.kind != "hub" and claims.exp - claims.iat > limits.CHECK_LIFETIME_S
 
 
 class NatsLogins:
@@ -87,10 +92,14 @@ class NatsLogins:
             self._told.pop(who, None)
         good = self._told.get(who, present)
         if good is None:
-            # The probe's tokens are in no list, and end soon.
-            is_listed = claims.exp - claims.iat > limits.CHECK_LIFETIME_S
-            return is_listed or self._access.is_revoked(claims.jti)
+            return _is_listed(claims) or self._access.is_revoked(claims.jti)
         return claims.jti != good
+
+    async def read_revoked(self, claims: Claims) -> bool:
+        """Return the same as the database has it."""
+        assert self._access.read_good is not None
+        good = await self._access.read_good(claims.jti)
+        return _is_listed(claims) if good is None else not good
 
     async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and no other; see `BrokerLogins.allow`.
@@ -250,8 +259,9 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
         wait_s: How long entering waits for the first node.
     """
     logins, keys = NatsLogins(access), NatsKeys(access.key)
-    check = LoginCheck(access.hub_id, access.key.public, logins.is_revoked)
-    callout = Callout(keys.issuer, check, access.read_revoked)
+    reads = access.read_good is not None
+    check = LoginCheck(access.hub_id, access.key.public, (lambda _: False) if reads else logins.is_revoked)
+    callout = Callout(keys.issuer, check, logins.read_revoked if reads else None)
     ready = asyncio.Event()
     backoff = Backoff(*limits.NATS_RETRY_S, jitter=0)
 

@@ -157,7 +157,7 @@ async def open_nats_logins(bus: BusSettings, registry: Registry) -> AsyncIterato
         key=registry.key,
         present=present,
         is_revoked=authority.is_revoked,
-        read_revoked=authority.read_revoked if registry.settings.is_replica else None,
+        read_good=authority.read_good if registry.settings.is_replica else None,
         ca=bus.ca,
     )
     async with open_nats(access, wait_s=CONNECT_S) as logins:

@@ -105,12 +105,7 @@ class TokenAuthority:
         self._devices = {
             id_: (owner, " ".join(("register", *device_scopes(scope)))) for id_, owner, scope in devices
         }
-        on_bus = [
-            row
-            for row in rows
-            if row.revoked_at is None and row.kind in _ON_BUS and (row.replaces is None or row.used_at)
-        ]
-        claims = readable(on_bus, partial(claims_of, hub_id=self.hub_id))
+        claims = readable(filter(_is_on_bus, rows), partial(claims_of, hub_id=self.hub_id))
         self._on_bus = {(each.kind, each.sub): each for each in claims}
 
     async def follow(self) -> None:
@@ -330,10 +325,10 @@ class TokenAuthority:
         row = self._rows.get(jti)
         return row is not None and row.revoked_at is not None
 
-    async def read_revoked(self, jti: str) -> bool:
-        """Return whether a token was revoked, as the database has it."""
+    async def read_good(self, jti: str) -> bool | None:
+        """Return whether a token is good on the bus, as the database has it; None where that has none."""
         row = await self._store.read(lambda session: session.get(TokenRow, jti))
-        return row is not None and row.revoked_at is not None
+        return None if row is None else _is_on_bus(row)
 
     def on_bus(self, kind: PrincipalKind, subject: str) -> Claims | None:
         """Return the claims of the token with which a device or client may log in, if there is one."""
@@ -505,6 +500,11 @@ class TokenAuthority:
 
 def no_token() -> NotFound:
     return NotFound("there is no such token", hint="'strawberry tokens list' lists them.")
+
+
+def _is_on_bus(row: TokenRow) -> bool:
+    is_effective = row.replaces is None or row.used_at is not None
+    return row.revoked_at is None and row.kind in _ON_BUS and is_effective
 
 
 def _counts_use(row: TokenRow) -> bool:
