@@ -60,6 +60,12 @@ async def system() -> None:
     for kind, title in (("replica", text("Replicas of the hub")), ("node", text("Nodes of NATS"))):
         if found_of_kind := [each for each in members if each.kind == kind]:
             with card(title, icon="hub"):
+                if kind == "replica":
+                    copied = text(
+                        "Pages write settings on the machine that leads. Copy strawberry.toml and .env to "
+                        "the others, and restart them for place, time zone and access from other machines."
+                    )
+                    note(copied)
                 _members(found_of_kind)
     with card(text("Checks"), icon="fact_check") as tools:
         place = stack()
