@@ -15,7 +15,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from chat.http.guard import page_policy
-from hub_web.joining.commands import ADMITTING, FROM_HUB, RUNNING, install_lines, join_line
+from hub_web.joining.commands import FROM_HUB, WHEELS, terminal_lines
+from hub_web.joining.files import FILES, file_to_open, how_to_open
 from hub_web.joining.wheel import make_wheel, wheel_name
 from hub_web.texts import LANGUAGE, text
 
@@ -106,22 +107,41 @@ def joining_page(connection: HTTPConnection, *, pin: str) -> HTMLResponse:
     """
     base = connection.scope.get("root_path", "")
     url = str(connection.base_url).rstrip("/")
-    parts = [f"<h2>1. {escape(text('Install Strawberry'))}</h2>"]
-    parts += [_to_copy(platform, line) for platform, line in install_lines(url, pin).items()]
-    parts += [
-        f'<p class="quiet">{escape(text(FROM_HUB))}</p>',
-        f"<h2>2. {escape(text('Join this home'))}</h2>",
-        _to_copy(text("In a new terminal window"), join_line(url)),
-        f"<h2>3. {escape(text('Admit it'))}</h2>",
-        (f'<p>{escape(text(ADMITTING))} <a href="{base}/login?next=/join">{escape(text("Log in"))}</a></p>'),
-        f"<h2>4. {escape(text('Let it run'))}</h2>",
-        _to_copy(text("In the same window"), RUNNING),
-    ]
+    system = _system_of(connection.headers.get("user-agent", ""))
+    if system == "phone":
+        shown = text("Open this address on the computer that you want to add:")
+        parts = [f'<p>{escape(shown)}</p><div class="big">{_to_copy("", f"{url}/join")}</div>']
+        parts += [f'<button type="button" id="share" hidden>{escape(text("Share"))}</button>']
+    else:
+        parts = [_to_open(base, each) for each in FILES if each == system]
+        others = [_to_open(base, each) for each in FILES if each != system]
+        lines = [_to_copy(label, line) for label, line in terminal_lines(url, pin).items()]
+        lines += [f'<p class="quiet">{escape(text(FROM_HUB))}</p>']
+        parts += [_folded(text("Another computer"), others)]
+        parts += [_folded(text("With a terminal"), lines, is_open=system not in FILES)]
+    then = escape(text("The device shows a code and a fingerprint. An admin admits it on this page:"))
+    parts += [f'<p>{then} <a href="{base}/login?next=/join">{escape(text("Log in"))}</a></p>']
     return _framed(text("Add a device"), "\n".join(parts), f'src="{asset("join.js", base)}"', connection)
 
 
+def _system_of(agent: str) -> str:
+    """Return which of `FILES` a browser can open; "phone" for one that adds no device."""
+    systems = {"Android": "phone", "iPhone": "phone", "iPad": "phone", "Mac": "macOS", "Windows": "Windows"}
+    return next((system for word, system in systems.items() if word in agent), "Linux")
+
+
+def _to_open(base: str, system: str) -> str:
+    label, how = text("Download for {system}", system=system), how_to_open(system)
+    path = f"{base}{WHEELS}{FILES[system]}"
+    return f'<a class="button" href="{path}" download>{escape(label)}</a><p class="quiet">{escape(how)}</p>'
+
+
+def _folded(summary: str, parts: list[str], *, is_open: bool = False) -> str:
+    return f"<details{' open' * is_open}><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
+
+
 def _to_copy(label: str, line: str) -> str:
-    what = escape(text("Copy: {what}", what=label))
+    what = escape(text("Copy: {what}", what=label or line))
     return (
         f'<p class="label">{escape(label)}</p><div class="line"><code>{escape(line)}</code>'
         f'<button type="button" data-copied="{escape(text("Copied"))}" aria-label="{what}">'
@@ -199,9 +219,14 @@ async def serve_fixed(request: Request) -> Response:
     return Response(_content(name), media_type=kind, headers={"cache-control": "no-cache"})
 
 
-async def serve_wheel(request: Request) -> Response:
-    """Answer a request for the wheel of the version that runs."""
-    if request.path_params["name"] != wheel_name():
+async def serve_joining(request: Request, *, pin: str) -> Response:
+    """Answer a request for the wheel of the version that runs, or for a file that adds a computer with it."""
+    name = request.path_params["name"]
+    if name in FILES.values():
+        content = file_to_open(name, str(request.base_url).rstrip("/"), pin)
+        headers = {"cache-control": "no-store", "content-disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+    if name != wheel_name():
         return Response(status_code=404)
     # It is compressed: the encoding keeps others from compressing it again in the event loop.
     headers = {"cache-control": "no-cache", "content-encoding": "identity"}

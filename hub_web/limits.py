@@ -29,6 +29,8 @@ STREAM_RETRY_S: Final = (0.5, 15.0)
 DEVICE_REFRESH_S: Final = 15.0
 DEVICES_REFRESH_S: Final = 10.0
 JOINING_REFRESH_S: Final = 3.0
+CARD_TOKEN_S: Final = 24 * 3_600
+"""How long the file for a card is good: to write the card and find a place for the Pi takes an evening."""
 CONNECTED_LOOKS: Final = 15
 """Seconds in which a hub connects to a Home Assistant that was just set up."""
 BUS_TICK_S: Final = 0.5

@@ -40,8 +40,8 @@ from hub_web.door import (
     joining_page,
     serve_asset,
     serve_fixed,
+    serve_joining,
     serve_manifest,
-    serve_wheel,
 )
 from hub_web.feeds import Feeds
 from hub_web.joining.commands import WHEELS
@@ -161,7 +161,7 @@ class WebApp:
             Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
             Route("/manifest.webmanifest", serve_manifest),
             *(Route(f"/{name}", serve_fixed) for name in FIXED),
-            Route(f"{WHEELS}{{name}}", serve_wheel),
+            Route(f"{WHEELS}{{name}}", self._joining),
             Route("/login", self._door),
             Route("/setup", self._door),
             Route(f"{ASSETS.rstrip('/')}-session", self._session),
@@ -216,8 +216,15 @@ class WebApp:
         path = path_in_app(request.scope)
         if path == "/login" and await self.sessions.of(request) is not None:
             return RedirectResponse(f"{request.scope['root_path']}/", 303)
-        LANGUAGE.set(choose(request.headers.get("accept-language"), self.household.language))
+        self._speak(request)
         return door(path, request, needs_setup=await self.needs_setup())
+
+    async def _joining(self, request: Request) -> Response:
+        self._speak(request)
+        return await serve_joining(request, pin=self.pin())
+
+    def _speak(self, connection: HTTPConnection) -> None:
+        LANGUAGE.set(choose(connection.headers.get("accept-language"), self.household.language))
 
     async def _session(self, request: Request) -> Response:
         """Tell a page whose socket was closed whether its session has ended."""
@@ -227,7 +234,7 @@ class WebApp:
         """Return what who has no session gets: how a device joins, or the way to the login."""
         if path == "/join":
             connection = HTTPConnection(scope)
-            LANGUAGE.set(choose(connection.headers.get("accept-language"), self.household.language))
+            self._speak(connection)
             return joining_page(connection, pin=self.pin())
         if path.startswith("/_nicegui"):
             return error_response(path, 401, "unauthorized", "you are not logged in")

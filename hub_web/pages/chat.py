@@ -200,7 +200,9 @@ class _Chat:
         with ui.element("form").classes("sb-composer").on("submit.prevent", self._send):
             self._note = ui.element("div").classes("sb-editing").props("role=status")
             chosen = row().props("aria-live=polite")
-            self._input = ui.textarea().props("autogrow borderless dense autofocus rows=1").classes("sb-grow")
+            self._input = (
+                ui.textarea().props("autogrow borderless dense autofocus rows=1").classes("sb-grow sb-draft")
+            )
             self._input.props["placeholder"] = self._input.props["aria-label"] = text("Message")
             self._input.props["maxlength"] = 32_000
             self._input.on("keydown", self._send, js_handler=_SEND)

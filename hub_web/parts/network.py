@@ -116,7 +116,7 @@ def _address(found: LanState, address: str, told: str) -> None:
             code(address, label=text("Address")).classes("sb-wrap")
             if found.fingerprint:
                 warning = text(
-                    "The phone warns once that it does not know the certificate: your home made it itself. "
+                    "The browser warns once that it does not know the certificate: your home made it itself. "
                     "Continue if its SHA-256 fingerprint is this one:"
                 )
                 note(warning)

@@ -12,3 +12,8 @@ for (const button of document.querySelectorAll(".line button")) {
     }
   });
 }
+const share = document.getElementById("share");
+if (share && navigator.share) {
+  share.hidden = false;
+  share.addEventListener("click", () => navigator.share({ url: location.href }).catch(() => null));
+}

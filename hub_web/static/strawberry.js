@@ -61,21 +61,26 @@
     window.socket.on("disconnect", () => document.body.classList.toggle("sb-away", !leaving));
     window.socket.on("connect", () => document.body.classList.remove("sb-away"));
     keepEnd();
-    takeDraft();
+    takeDrafts();
   }
 
   // What is written and not sent stays in this tab while its page is loaded again; a question that is being
   // changed is no new message.
-  const box = () => document.querySelector(".sb-composer:not(:has(.sb-editing > *)) textarea");
+  const boxes = () => [...document.querySelectorAll(":not(:has(> .sb-editing > *)) > .sb-draft :is(input, textarea)")];
+  const drafts = () => JSON.parse(sessionStorage.getItem("drafts") ?? "{}");
   addEventListener("pagehide", () => {
-    if (box()) sessionStorage.setItem("draft", JSON.stringify([location.pathname, box().value]));
+    const said = boxes().map((box) => box.value);
+    if (leaving || !said.length) return;
+    sessionStorage.setItem("drafts", JSON.stringify({ ...drafts(), [location.pathname]: said }));
   });
 
-  function takeDraft() {
-    const [path, draft] = JSON.parse(sessionStorage.getItem("draft") ?? "[]");
-    if (path !== location.pathname || !box() || box().value) return;
-    box().value = draft;
-    box().dispatchEvent(new Event("input", { bubbles: true }));
+  function takeDrafts() {
+    const said = drafts()[location.pathname] ?? [];
+    for (const [number, box] of boxes().entries()) {
+      if (box.value || !said[number]) continue;
+      box.value = said[number];
+      box.dispatchEvent(new Event("input", { bubbles: true }));
+    }
   }
 
   // Where the end of a conversation is in sight, it stays in sight while the answer grows.
@@ -280,6 +285,7 @@
     },
     async logOut() {
       leave(true);
+      sessionStorage.removeItem("drafts");
       const told = localStorage.getItem("push");
       if (told) await this.untell(told).catch(() => null);
       await fetch(`${base}/api/session`, { method: "DELETE" }).catch(() => null);

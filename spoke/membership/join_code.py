@@ -58,7 +58,7 @@ class JoinCode:
 async def join_by_code(settings: SpokeSettings, *, name: str, show: Callable[[JoinCode], None]) -> Enrolment:
     """Request a code, show it, and wait for the decision; nothing is stored before.
 
-    A revoked device joins again with its old key.
+    A device that has joined this hub already is left as it is; a revoked one joins again with its old key.
 
     Args:
         settings: ``hub_url`` may be left out if the device has joined before.
@@ -69,7 +69,7 @@ async def join_by_code(settings: SpokeSettings, *, name: str, show: Callable[[Jo
         The stored enrolment.
 
     Raises:
-        ConfigError: If there is no address, the device has joined already, a spoke runs with this home,
+        ConfigError: If there is no address, the device has joined another hub, a spoke runs with this home,
             or the hub has another key than expected.
         HubUnreachable: If no hub answers there. `HubUntrusted` if its certificate is not valid.
         Unauthorized: If the code was refused or expired, or the hub was restarted and has forgotten it.
@@ -88,8 +88,8 @@ async def join_by_code(settings: SpokeSettings, *, name: str, show: Callable[[Jo
                 "no hub address", hint="Add the hub's address, for example https://hub.local:8443."
             )
         key = KeyPair.load_or_create(path.with_name(KEY_FILE))
-        if stored is not None:
-            await _check_may_join(stored, url, key=key, settings=settings, clock=clock)
+        if stored is not None and await _has_joined(stored, url, key=key, settings=settings, clock=clock):
+            return stored
         joining = _Joining(url, request=_request(name, key), key=key, settings=settings, clock=clock)
         enrolment, hub = await joining.run(show)
         enrolment.save(path)
@@ -103,10 +103,10 @@ async def join_by_code(settings: SpokeSettings, *, name: str, show: Callable[[Jo
         return enrolment
 
 
-async def _check_may_join(
+async def _has_joined(
     stored: Enrolment, url: str, *, key: KeyPair, settings: SpokeSettings, clock: HubClock
-) -> None:
-    """Check that the stored enrolment is for this hub and no longer valid."""
+) -> bool:
+    """Return whether the stored enrolment, which has to be for this hub, is still valid."""
     hub = await _meet(url, key, settings)
     path = settings.directory / FILE_NAME
     if (hub.card.hub_id, hub.card.key) != (stored.hub_id, stored.hub_key.kid):
@@ -116,16 +116,13 @@ async def _check_may_join(
         )
     if key.kid != stored.key_id:
         _log.info("joining again: the key of %s is lost", stored.device)
-        return
+        return False
     try:
         await refresh(stored, hub, clock=clock)
     except Unauthorized as error:
         _log.info("joining again: %s", error)
-        return
-    raise ConfigError(
-        f"this device has already joined {url} as {stored.device}",
-        hint="Start it with 'strawberry spoke run'.",
-    )
+        return False
+    return True
 
 
 async def _meet(url: str, key: KeyPair, settings: SpokeSettings) -> Hub:

@@ -225,5 +225,8 @@ class Presence:
 
 
 def _battery() -> int | None:
-    found = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    try:
+        found = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    except OSError:  # a container or a kernel without power supplies
+        return None
     return None if found is None else min(100, max(0, round(found.percent)))

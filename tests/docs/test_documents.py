@@ -5,11 +5,13 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from deploy.directory import Home
 from deploy.settings.settings import check_settings
 from hub_agent.agents.agent import parse_agent
 from spoke.nodes.manifest import read_manifest
-from tests.e2e.house import PATIENCE_S, House, wait_for
+from tests.e2e.house import House, wait_for
 from tests.requirements import require
 from tests.spoke.nodes.test_nodes import add_node
 
@@ -188,8 +190,13 @@ def test_a_command_for_a_terminal_is_one_that_the_command_line_knows(command: st
     assert make_parser().parse_args(words).run
 
 
+CODE = re.compile(r"\b[A-Z0-9]{4}-[A-Z0-9]{4}\b")
+
+
 @pytest.mark.slow
-def test_another_machine_joins_as_its_page_says(tmp_path: Path, sandbox_files: Path) -> None:
+def test_another_machine_joins_as_its_page_says_and_by_the_file_that_it_downloads(
+    tmp_path: Path, sandbox_files: Path
+) -> None:
     page = (ROOT / "docs" / "devices.md").read_text("utf-8")
     section = page[page.index("## Add other machines") :]
     up, join, run, approve = re.findall(r"^strawberry (.*?) *(?:#.*)?$", section, re.MULTILINE)[:4]
@@ -197,23 +204,59 @@ def test_another_machine_joins_as_its_page_says(tmp_path: Path, sandbox_files: P
         ports = ("--http-port", str(home.http_port), "--mqtt-port", str(home.mqtt_port))
         home.start("up", *up.split(), "--no-spoke", *ports, "--https-port", "0", "--mqtts-port", "0")
         wait_for(lambda: "Ready" in home.log("up") or home.ended("up"), what="strawberry up")
-        printed = re.search(r"strawberry (spoke join https://\S+)", home.log("up"))
+        printed = re.search(r"strawberry (spoke join (https://\S+))", home.log("up"))
         assert printed is not None, home.log("up")
         assert join.rpartition(" ")[0] == printed[1].rpartition(" ")[0]
-        there = tmp_path / "other machine"
-        home.start("join", *printed[1].split(), home=there)
-        code = wait_for(lambda: re.search(r"\b[A-Z0-9]{4}-[A-Z0-9]{4}\b", home.log("join")), what="a code")
-        shown = home.cli(*approve.replace("ABCD-EFGH", code[0]).split(), given="y\n")
-        assert shown.returncode == 0, shown.stderr
-        fingerprint = re.search(r"\b[A-Z2-7]{4}(-[A-Z2-7]{4}){3}\b", home.log("join"))
-        assert fingerprint is not None, home.log("join")
-        assert fingerprint[0] in shown.stdout + shown.stderr
-        assert home.processes["join"].wait(PATIENCE_S) == 0
-        home.start("spoke", *run.split(), home=there)
-        wait_for(
-            lambda: any(row["state"] == "online" for row in home.json("devices", "list")),
-            what="the other machine to be online",
+        file = tmp_path / "strawberry-join.sh"
+        fetch = ["curl", "-fsk", "-o", str(file), f"{printed[2]}/join/{file.name}"]
+        subprocess.run(fetch, check=True)
+        assert f"\nstrawberry {printed[1]} || end" in file.read_text()
+        assert f"\nstrawberry {run}\n" in file.read_text()
+        with _other_machine(tmp_path, home, file) as log:
+            code = wait_for(lambda: CODE.search(log.read_text()), what="a code")
+            shown = home.cli(*approve.replace("ABCD-EFGH", code[0]).split(), given="y\n")
+            assert shown.returncode == 0, shown.stderr
+            fingerprint = re.search(r"\b[A-Z2-7]{4}(-[A-Z2-7]{4}){3}\b", log.read_text())
+            assert fingerprint is not None, log.read_text()
+            assert fingerprint[0] in shown.stdout + shown.stderr
+            wait_for(
+                lambda: any(row["state"] == "online" for row in home.json("devices", "list")),
+                what="the other machine to be online",
+            )
+        with _other_machine(tmp_path, home, file) as log:  # once more: it has joined, and goes on
+            wait_for(lambda: "Joined" in log.read_text(), what="the other machine to go on")
+            assert CODE.search(log.read_text()) is None
+
+
+@contextmanager
+def _other_machine(folder: Path, house: House, file: Path) -> Iterator[Path]:
+    """Run a file on a machine that has all packages, and where pipx unpacks the wheel that was fetched."""
+    there = folder / "other machine"
+    programs, app = there / ".local" / "bin", there / "app"
+    programs.mkdir(parents=True, exist_ok=True)
+    for name, content in {
+        "sudo": "",
+        "pipx": f'[ "$1" != install ] || {sys.executable} -m zipfile -e "$2" "{app}"',
+        "strawberry": f'PYTHONPATH="{app}" exec {sys.executable} -P -m deploy.cli.main "$@"',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{content}\n")
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    environment = house.environment(there / "home", {"HOME": str(there), "PATH": path, "XDG_RUNTIME_DIR": ""})
+    with (folder / "other.log").open("wb") as log:
+        process = subprocess.Popen(
+            ["sh", str(file)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
+        try:
+            yield Path(log.name)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def flows() -> list[tuple[str, str]]:

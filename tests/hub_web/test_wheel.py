@@ -1,8 +1,9 @@
-"""What a new device installs: the wheel that the hub makes of itself, and the line that fetches it."""
+"""What a new device installs: the wheel that the hub makes of itself, and what fetches it."""
 
 import csv
 import io
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -11,7 +12,8 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from hub_web.joining.commands import install_lines
+from hub_web.joining.commands import LINUX, WINDOWS, install_lines, install_steps, join_line
+from hub_web.joining.files import FILES, card_file, file_to_open
 from hub_web.joining.wheel import make_wheel, wheel_name
 
 
@@ -64,3 +66,28 @@ def test_a_device_gets_the_wheel_from_its_hub_and_from_no_index() -> None:
         assert line.endswith(f"pipx install ./{wheel_name()}")
     # Behind a proxy with a certificate that all trust, pip asks by itself.
     assert "curl" not in install_lines("https://home.example.org", "")["macOS"]
+
+
+def test_the_file_for_windows_has_the_lines_of_the_page() -> None:
+    url, pin = "https://192.0.2.1:8443", "AbC+/="
+    made = file_to_open(FILES[WINDOWS], url, pin).decode()
+    lines = made.split("\r\n")
+    assert "\n" not in "".join(lines)
+    steps = [*install_steps(url, pin)[WINDOWS], join_line(url)]
+    assert [line for line in lines if line.endswith("|| goto failed")] == [
+        f"{s} || goto failed" for s in steps
+    ]
+    # A label that is missing would end the file, and with it its window.
+    assert {each.split("goto ")[1] for each in lines if "goto " in each} <= {each[1:] for each in lines}
+    assert lines[-2:] == ["pause", ""]
+
+
+def test_the_file_for_a_card_is_a_script_in_which_nothing_given_is_code() -> None:
+    url, token = "https://192.0.2.1:8443", "it's $(false) `false`"
+    made = card_file(url, "AbC+/=", token=token, hub_key="ABCD")
+    checked = subprocess.run(["sh", "-n"], input=made, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+    words = shlex.split(made.decode(), comments=True)
+    assert token in words
+    assert " && ".join(install_steps(url, "AbC+/=")[LINUX][1:]) + ";" in words
+    assert words[words.index("--hub") :] == ["--hub", url, "--hub-key", "ABCD"]

@@ -136,7 +136,15 @@ def _allow_other_machines(page: Page, picture: Picture) -> None:
 def _add_a_device(visitor: Visitor, picture: Picture, home: Path) -> None:
     page, house = visitor.page, visitor.house
     _step(page, "Add a device").get_by_role("button", name="Add a device").click()
-    command = page.get_by_role("region", name="In a new terminal window").inner_text().split()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Make the file").click()
+        page.get_by_label("Name", exact=True).fill("Attic Pi")
+        page.get_by_role("button", name="Add", exact=True).click()
+    assert download.value.suggested_filename == "vendor-data"
+    assert "--hub https://" in download.value.path().read_text()
+    expect(page.get_by_text("Attic Pi is admitted: not joined yet")).to_be_visible()
+    page.get_by_text("With a terminal").click()
+    command = page.get_by_role("region", name="Then, in a new terminal window").inner_text().split()
     assert command[:3] == ["strawberry", "spoke", "join"]
     picture(page, "join")
     house.start("porch", *command[1:], "--name", "Porch", home=home)
@@ -149,7 +157,9 @@ def _add_a_device(visitor: Visitor, picture: Picture, home: Path) -> None:
     house.processes["porch"].wait()
     assert "Joined" in house.log("porch")
     expect(page.get_by_text("Porch is admitted: offline")).to_be_visible()
-    running = page.get_by_role("region", name="After you have admitted it below").inner_text().split()
+    running = (
+        page.get_by_role("region", name="After it was admitted, in the same window").inner_text().split()
+    )
     house.start("porch", *running[1:], home=home)
     expect(page.get_by_text("Porch is here")).to_be_visible()
     house.kill("porch")
@@ -192,14 +202,29 @@ def _invite(page: Page, picture: Picture) -> None:
     expect(step.get_by_text("done", exact=True)).to_be_visible()
 
 
-def test_who_is_not_logged_in_reads_how_a_device_joins(
+def test_who_is_not_logged_in_gets_what_adds_the_computer_and_no_command_on_a_phone(
     page_of: Visit, picture: Picture, house: House
 ) -> None:
-    visitor = page_of(None, phone=True)
-    page = visitor.page
+    page = page_of(None).page
     page.goto(f"{house.url}/join")
+    for system, ending in {"Linux": "sh", "Windows": "cmd"}.items():
+        if system == "Windows":
+            page.get_by_text("Another computer").click()
+        with page.expect_download() as download:
+            page.get_by_role("link", name=f"Download for {system}").click()
+        assert download.value.suggested_filename == f"strawberry-join.{ending}"
+        assert f"strawberry spoke join {house.url}" in download.value.path().read_text()
+    expect(page.get_by_text(f"strawberry spoke join {house.url}")).to_be_hidden()
+    page.get_by_text("With a terminal").click()
     expect(page.get_by_text(f"strawberry spoke join {house.url}")).to_be_visible()
     picture(page, "join-outside")
+    agent = "Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 Chrome/130 Mobile Safari/537.36"
+    page = page_of(None, phone=True).page
+    page.set_extra_http_headers({"user-agent": agent})
+    page.goto(f"{house.url}/join")
+    expect(page.get_by_text(f"{house.url}/join", exact=True)).to_be_visible()
+    expect(page.get_by_text("strawberry spoke join")).to_have_count(0)
+    picture(page, "join-outside-phone")
     page.get_by_role("link", name="Log in").click()
     expect(page).to_have_url(f"{house.url}/login?next=/join")
 

@@ -166,3 +166,19 @@ def test_a_browser_that_wants_it_shows_notifications_while_no_page_is_open(
 
 def _registrations(event: dict[str, Any]) -> list[str]:
     return [each["registrationId"] for each in event["registrations"] if not each["isDeleted"]]
+
+
+def test_what_is_not_sent_yet_survives_a_reload_and_other_pages(page_of: Visit) -> None:
+    fields = {
+        "/": "Ask or tell your home …",
+        "/chat": "Message",
+        "/watchers/new": "What should happen, and when?",
+    }
+    visitor = page_of()
+    for path, label in fields.items():
+        visitor.open(path).get_by_label(label, exact=True).fill(f"Half a {label}")
+    for path, label in fields.items():
+        page = visitor.open(path)
+        expect(page.get_by_label(label, exact=True)).to_have_value(f"Half a {label}")
+        page.reload()
+        expect(page.get_by_label(label, exact=True)).to_have_value(f"Half a {label}")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from contracts.answers.devices import DeviceAnswer, Waiting
+from contracts.answers.devices import DeviceAnswer, InvitationAnswer, Waiting
 from contracts.errors import NotFound
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
@@ -187,12 +187,20 @@ def load_words(device: DeviceAnswer) -> str:
     return f"{text.number(100 * device.load)} %"
 
 
-async def add_device() -> None:
-    """Ask for the name of a new device, and show how it joins."""
+async def add_device(
+    show: Callable[[str, InvitationAnswer], None] = show_invitation, *, lifetime_s: int | None = None
+) -> None:
+    """Ask for the name of a new device, and show how it joins.
+
+    Args:
+        show: Gets the name, and what lets it join.
+        lifetime_s: How long that is good; None for the hub's default.
+    """
 
     async def add() -> None:
         called, room = name.value.strip(), area.value.strip() or None
-        show_invitation(called, await view.api(operations.add_device, called, area=room, shared=shared.value))
+        given = {"area": room, "shared": shared.value, "lifetime_s": lifetime_s}
+        show(called, await view.api(operations.add_device, called, **given))
 
     with view.form(text("Add a device"), add, yes=text("Add")):
         name = text_field(text("Name"), hint=text("As you call it, for example Kitchen Pi"))

@@ -1,19 +1,21 @@
-"""A new device: what to type there, the devices that ask to join, and when it is there."""
+"""A new device: what to open or type there, the devices that ask to join, and when it is there."""
 
 from functools import partial
 
 from nicegui import ui
 
+from contracts.answers.devices import InvitationAnswer
 from hub_registry.http import devices as operations
 from hub_registry.http import joining
 from hub_server.system.first_steps import LanState, show_lan
 from hub_web import limits
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
-from hub_web.joining.commands import FROM_HUB, RUNNING, install_lines, join_line
+from hub_web.joining.commands import FROM_HUB, WHEELS, terminal_lines
+from hub_web.joining.files import CARD_FILE, FILES, card_file, how_to_open
 from hub_web.pages.devices.devices import add_device, enter_code, state_of
 from hub_web.parts import network
-from hub_web.parts.layout import Words, card, code, dot, note, problem, refilled, row
+from hub_web.parts.layout import Words, actions, card, code, dot, folded, note, problem, refilled, row
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -27,40 +29,69 @@ async def join() -> None:
         return
     lan = await view.api(show_lan)
     _here(lan)
-    if lan.url:
-        _lines(lan)
     await _Progress().open()
+    if lan.url:
+        _card(lan)
+        _lines(lan)
     with row():
         note(text("Set it up without a code:"))
         view.button(text("Make a token"), add_device, kind="flat")
 
 
 def _here(lan: LanState) -> None:
-    with card(text("On the device, or on a phone beside it"), icon="qr_code_2"):
+    with card(text("On the computer that you want to add"), icon="qr_code_2"):
         if not lan.url:
             problem(text("Devices cannot join yet: only this machine can reach the hub."))
-        told = text("Scan the code with a phone, or type the address into the browser of the device.")
+        told = text(
+            "Open this address there: the page has a file to open with a double click. A phone reads the "
+            "code, and can share the address."
+        )
         network.show_lan(lan, path="/join", told=told)
+        if lan.url:
+            with folded(text("It is this computer")):
+                for system, name in FILES.items():
+                    view.link(text("Download for {system}", system=system), f"{WHEELS}{name}")
+                    note(how_to_open(system))
+
+
+def _card(lan: LanState) -> None:
+    def save(name: str, invitation: InvitationAnswer) -> None:
+        content = card_file(lan.url, view.api.pin(), token=invitation.token, hub_key=invitation.hub_key)
+        ui.download.content(content, CARD_FILE, "application/octet-stream")
+        view.notify(text("Save it as “{file}”: {name} joins with it.", file=CARD_FILE, name=name))
+
+    with card(text("A Raspberry Pi without a screen"), icon="memory"):
+        with ui.element("ol").classes("sb-text"):
+            steps = (
+                text(
+                    "Write its card with Raspberry Pi Imager: Raspberry Pi OS Lite (64-bit) or Ubuntu "
+                    "Server. In its settings, give the Pi your Wi-Fi, a user name and a password."
+                ),
+                text(
+                    "Make the file below and save it on the small partition of the card, “bootfs” or "
+                    "“system-boot”, as “{file}”, without an ending. It is secret, works once, and for a day.",
+                    file=CARD_FILE,
+                ),
+                text(
+                    "Put the card in. After some ten minutes the Pi appears on this page; it needs no code."
+                ),
+            )
+            for step in steps:
+                Words("li", step)
+        with actions():
+            make = partial(add_device, save, lifetime_s=limits.CARD_TOKEN_S)
+            view.button(text("Make the file"), make, icon="download")
 
 
 def _lines(lan: LanState) -> None:
-    with card(text("What to type on the device"), icon="terminal"):
-        Words("h3", f"1. {text('Install Strawberry')}", "sb-h3")
-        for platform, line in install_lines(lan.url, view.api.pin()).items():
-            _line(line, platform)
+    with folded(text("With a terminal")):
+        for label, line in terminal_lines(lan.url, view.api.pin()).items():
+            Words("p", label, "sb-small sb-muted")
+            with row(wrap=False):
+                code(line, label=label).classes("sb-wrap sb-grow")
+                tip = text("Copy: {what}", what=label)
+                view.button("", partial(view.copy, line), icon="content_copy", kind="flat", tip=tip)
         note(text(FROM_HUB))
-        Words("h3", f"2. {text('Join this home')}", "sb-h3")
-        _line(join_line(lan.url), text("In a new terminal window"))
-        Words("h3", f"3. {text('Let it run')}", "sb-h3")
-        _line(RUNNING, text("After you have admitted it below"))
-
-
-def _line(line: str, label: str) -> None:
-    Words("p", label, "sb-small sb-muted")
-    with row(wrap=False):
-        code(line, label=label).classes("sb-wrap sb-grow")
-        tip = text("Copy: {what}", what=label)
-        view.button("", partial(view.copy, line), icon="content_copy", kind="flat", tip=tip)
 
 
 class _Progress:

@@ -108,6 +108,7 @@ class SentenceForm:
             with card(text("In one sentence"), icon="edit_note"):
                 hint = text("For example: tell me when the disk is above 95 %")
                 self._said = text_field(text("What should happen, and when?"), hint=hint, lines=True)
+                self._said.classes("sb-draft")
                 with actions():
                     view.button(text("Let a model decide"), self._on_model or (lambda: None), kind="flat")
                     view.button(text("Choose the parts"), lambda: self._build(None), kind="flat")

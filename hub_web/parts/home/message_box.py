@@ -26,7 +26,9 @@ class MessageBox:
         self._running: Feed | None = None
         with ui.element("form").classes("sb-ask").on("submit.prevent", self._send):
             ui.icon("chat_bubble_outline")
-            self._input = ui.input(value=said).props("borderless dense maxlength=32000").classes("sb-grow")
+            self._input = (
+                ui.input(value=said).props("borderless dense maxlength=32000").classes("sb-grow sb-draft")
+            )
             label = text("Ask or tell your home …")
             self._input.props["placeholder"] = self._input.props["aria-label"] = label
             send = view.button("", self._send, icon="arrow_upward", kind="primary", tip=text("Send"))
