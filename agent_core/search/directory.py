@@ -11,6 +11,7 @@ from agent_core.schemas.nearest import suggestion
 from agent_core.times import ago
 from contracts.devices.registration import MAX_SCHEMA, Method, Registration
 from contracts.errors import CallError, ErrorCode, InvalidMessage
+from contracts.listeners import Listeners
 from contracts.phrases import Phrase
 
 HUB_KEY: Final = "hub"
@@ -186,9 +187,11 @@ class SkillDirectory(Generic[E]):
     def __init__(self) -> None:
         self._entries: dict[str, E] = {}
         self._by_key: dict[str, E] = {}
-        self._listeners: list[Callable[[str], None]] = []
+        # With the id of each device that changes.
+        self.on_change: Listeners[Callable[[str], None]] = Listeners()
         self._views: dict[str, SkillDirectory[E]] = {}
-        self._forgetful: list[Callable[[], None]] = []
+        # When people may see other devices than before.
+        self.on_sharing: Listeners[Callable[[], None]] = Listeners()
         self.hub = HubEntry()
 
     def seen_by(self, user: str) -> "SkillDirectory[E]":
@@ -214,24 +217,14 @@ class SkillDirectory(Generic[E]):
         self._forget_views()
         self.changed(HUB_KEY)
 
-    def on_sharing(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call a function when people may see other devices than before; returns its undoing."""
-        self._forgetful.append(listener)
-        return lambda: self._forgetful.remove(listener)
-
     def _forget_views(self) -> None:
         self._views.clear()
-        for listener in tuple(self._forgetful):
+        for listener in self.on_sharing:
             listener()
-
-    def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call a function with the id of each device that changes; returns its undoing."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
 
     def changed(self, device: str) -> None:
         """Notify the listeners that something about a device has changed."""
-        for listener in tuple(self._listeners):
+        for listener in self.on_change:
             listener(device)
 
     def get(self, device: str) -> E | None:

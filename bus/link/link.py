@@ -25,6 +25,7 @@ from bus.link.reconnection import Reconnection
 from bus.link.settings import LinkSettings
 from bus.link.subscriptions import Handler, Subscription, Subscriptions
 from contracts.errors import Disconnected, Forbidden, LinkError, StrawberryError
+from contracts.listeners import Listeners
 from contracts.rates import Backoff
 
 __all__ = ["Link", "LinkSettings", "Message", "open_link"]
@@ -66,8 +67,9 @@ class Link:
         self.losses = 0
         self._connection: Connection | None = None
         self._subscriptions = Subscriptions()
-        self._connected: list[Callable[[], Awaitable[None]]] = []
-        self._disconnected: list[Callable[[], None]] = []
+        # After each connect, once everything is subscribed again; and each time the connection is lost.
+        self.on_connected: Listeners[Callable[[], Awaitable[None]]] = Listeners()
+        self.on_disconnected: Listeners[Callable[[], None]] = Listeners()
         self._first = asyncio.Event()
         # What came before the last of the subscriptions: its handler could publish nothing yet.
         self._early: deque[Message] = deque()
@@ -228,20 +230,6 @@ class Link:
     def resume(self) -> None:
         self._reconnection.resume()
 
-    def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-        """Run a coroutine function after each connect, once everything is subscribed again.
-
-        Returns:
-            A function that takes the callback off again.
-        """
-        self._connected.append(callback)
-        return lambda: self._connected.remove(callback)
-
-    def on_disconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call a plain function each time the connection is lost; return its undoing."""
-        self._disconnected.append(callback)
-        return lambda: self._disconnected.remove(callback)
-
     @property
     def _prefix(self) -> str:
         return self._reconnection.settings.topic_prefix
@@ -296,7 +284,7 @@ class Link:
             for message in [self._early.popleft() for _ in range(min(len(self._early), MESSAGES_IN_A_ROW))]:
                 self._subscriptions.dispatch(message)
             await asyncio.sleep(0)
-        for callback in list(self._connected):
+        for callback in self.on_connected:
             try:
                 await callback()
             except StrawberryError as error:
@@ -362,7 +350,7 @@ class Link:
             return
         self._connection = None
         self.losses += 1
-        for callback in list(self._disconnected):
+        for callback in self.on_disconnected:
             try:
                 callback()
             except Exception:  # noqa: BLE001 - the other callbacks run all the same

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from chat.tasks import supervise
+from contracts.listeners import Listeners
 from contracts.phrases import Phrase
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.control import Rules
@@ -42,7 +43,8 @@ class Inward:
         self._feed = feed
         self._world = world
         self._registry = registry
-        self._on_offered: list[Callable[[], None]] = []
+        # When the skill is offered, or is no more.
+        self.on_offered: Listeners[Callable[[], None]] = Listeners()
         self._update_offer()
 
     @contextmanager
@@ -55,11 +57,6 @@ class Inward:
             yield
         finally:
             stop_hearing()
-
-    def on_offered(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call a plain function when the skill is offered, or is no more; return its undoing."""
-        self._on_offered.append(listener)
-        return lambda: self._on_offered.remove(listener)
 
     def _hear_world(self, topic: str) -> None:
         """Replace the devices of Zigbee2MQTT."""
@@ -91,7 +88,7 @@ class Inward:
         is_there = self.client.settings is not None or len(self._zigbee.entities) > 0
         if is_there != self.skill.is_offered:
             self.skill.is_offered = is_there
-            for listener in tuple(self._on_offered):
+            for listener in self.on_offered:
                 listener()
 
 

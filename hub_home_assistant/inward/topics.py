@@ -8,11 +8,11 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 
 from bus.link import Message
 from contracts.access import covers
 from contracts.errors import Forbidden
+from contracts.listeners import Listeners
 from contracts.wire import Json, rfc3339
 from hub_home_assistant import limits
 from hub_home_assistant.inward.entities import State
@@ -43,21 +43,22 @@ class StateTopics:
         self.connected = False
         self._payloads: dict[str, bytes] = {}
         self._handlers: list[tuple[str, Handler]] = []
-        self._on_connected: list[Callable[[], Awaitable[None]]] = []
-        self._on_disconnected: list[Callable[[], None]] = []
+        # After each connect, and when the connection is lost.
+        self.on_connected: Listeners[Callable[[], Awaitable[None]]] = Listeners()
+        self.on_disconnected: Listeners[Callable[[], None]] = Listeners()
 
     async def connect(self) -> None:
         """Note that the states are heard from now on."""
         if not self.connected:
             self.connected = True
-            for callback in self._on_connected:
+            for callback in self.on_connected:
                 await callback()
 
     def disconnect(self) -> None:
         """Note that they are not heard any more."""
         if self.connected:
             self.connected = False
-            for callback in self._on_disconnected:
+            for callback in self.on_disconnected:
                 callback()
 
     def put(self, changed: Iterable[str], states: Mapping[str, State], shown: Mapping[str, object]) -> None:
@@ -108,16 +109,6 @@ class StateTopics:
             topic=topic,
             hint="devices.hub.HomeAssistantSkill changes it.",
         )
-
-    def on_connected(self, callback: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-        """Await a function after each connect; return its undoing."""
-        self._on_connected.append(callback)
-        return partial(self._on_connected.remove, callback)
-
-    def on_disconnected(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call a function when the connection is lost; return its undoing."""
-        self._on_disconnected.append(callback)
-        return partial(self._on_disconnected.remove, callback)
 
 
 def _payload(state: State) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from sqlmodel import Session, col, delete, select
 
+from contracts.listeners import Listeners
 from hub_agent.tables import ExposureRow
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
@@ -15,7 +16,8 @@ class Exposures:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, ExposureRow] = {}
-        self._listeners: list[Callable[[], None]] = []
+        # After each change.
+        self.on_change: Listeners[Callable[[], None]] = Listeners()
 
     async def load(self) -> None:
         """Read them; once, at the start."""
@@ -59,11 +61,6 @@ class Exposures:
     async def forget_person(self, user: str) -> None:
         await self._write([each.path for each in self._known.values() if each.user == user], None)
 
-    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call a plain function after each change; return its undoing."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
     async def _replace(self, path: str, decision: ExposureRow | None) -> None:
         below = [each for each in self._known if each == path or each.startswith(f"{path}.")]
         await self._write(below, decision)
@@ -79,7 +76,7 @@ class Exposures:
             self._known.pop(path, None)
         if decision is not None:
             self._known[decision.path] = decision
-        for listener in tuple(self._listeners):
+        for listener in self.on_change:
             listener()
 
 

@@ -16,6 +16,7 @@ from contracts import topics
 from contracts.answers.live import EventKind
 from contracts.devices.presence import UserEvent
 from contracts.errors import Disconnected, InvalidTopic, StorageError, Superseded
+from contracts.listeners import Listeners
 from contracts.wire import Json
 from hub_agent.tables import EventRow
 from hub_live import limits
@@ -37,7 +38,8 @@ class Events:
         self._store = store
         self._link = link
         self._news = asyncio.Event()
-        self._listeners: list[Callable[[EventRow], None]] = []
+        # With each event.
+        self.on_published: Listeners[Callable[[EventRow], None]] = Listeners()
         self._is_closed = False
         # With the ids after the newest that is stored; stored with the next events.
         self._held: list[EventRow] = []
@@ -95,18 +97,13 @@ class Events:
             self._held = [each for each in self._held if each not in held]
         self._wake()
         for event in rows:
-            for listener in self._listeners:
+            for listener in self.on_published:
                 listener(event)
             message = UserEvent(at=event.at, subject=event.subject, data=event.data)
             # What is stored is in the stream; the row that it is about may name nobody.
             with suppress(Disconnected, InvalidTopic):
                 topic = topics.USER_EVENT.build(user=event.user, kind=event.kind)
                 await self._link.publish(topic, message.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
-
-    def on_published(self, listener: Callable[[EventRow], None]) -> Callable[[], None]:
-        """Call a function with each event; returns its undoing."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
 
     async def forget_person(self, user: str) -> None:
         """Delete the events of a person who was removed."""

@@ -16,6 +16,7 @@ from agent_core.skills.skill import skill_method
 from contracts import topics
 from contracts.answers.live import ShownWorld
 from contracts.errors import InvalidMessage, NotFound
+from contracts.listeners import Listeners
 from contracts.text import shortened
 from contracts.wire import Json
 from hub_agent.calls.own_skills import HubSkill
@@ -46,20 +47,12 @@ class World:
         self._directory = directory
         self._feed = feed
         self._states: dict[str, dict[str, Sample]] = {}
-        self._listeners: list[Callable[[str], None]] = []
+        # With the topic whose state is new; with an empty text where there may be other things.
+        self.on_change: Listeners[Callable[[str], None]] = Listeners()
         self.entities = Entities(feed, on_change=self.changed)
 
-    def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call a plain function when something changes; return its undoing.
-
-        Args:
-            listener: Gets the topic whose state is new; an empty text where there may be other things.
-        """
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
     def changed(self, topic: str = "") -> None:
-        for listener in tuple(self._listeners):
+        for listener in self.on_change:
             listener(topic)
 
     def hear_state(self, sample: Sample) -> None:
