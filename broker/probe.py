@@ -20,6 +20,7 @@ from bus.link.message import Message
 from bus.link.tls_failure import connect_failure
 from contracts.addresses import broker_endpoint
 from contracts.errors import Disconnected
+from contracts.phrases import Phrase
 from identity.certificates import client_context
 
 __all__ = ["Probe", "ProbeLogin", "Received", "open_probe"]
@@ -126,7 +127,9 @@ class Probe:
         except OSError as error:
             reason, hint = connect_failure(error, host, tls=scheme in ("mqtts", "wss"))
             raise Disconnected(
-                f"no connection to {self._login.url}: {reason}",
+                "no connection to {url}: {reason}",
+                url=self._login.url,
+                reason=Phrase(reason),
                 hint=hint or "Check the address, and that the broker runs.",
             ) from None
         self._client.loop_start()
@@ -136,7 +139,7 @@ class Probe:
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
-                raise Disconnected(f"{self._login.url} does not answer the login") from None
+                raise Disconnected("{url} does not answer the login", url=self._login.url) from None
             raise
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Household
 from agent_core.turn import TurnLimits
 from contracts.addresses import HTTP_PORT, HTTPS_PORT
+from contracts.answers.system import HomeAssistantRules
 from contracts.devices.joining import Login
 from contracts.names import InstanceName
 from contracts.validation import IpAddress, matching
@@ -168,26 +169,18 @@ class HomeLinkSettings(Strict):
     publish: tuple[str, ...] = ()
 
 
-class HomeAssistantAccess(Strict):
+class HomeAssistantAccess(HomeAssistantRules):
     """A Home Assistant whose entities are used.
 
     Attributes:
         token: Long-lived access token of one of its users.
         ca: PEM of the authorities that the certificate of an ``https`` address must come from; None for those
             of the system.
-        confirm: Patterns of entity ids that are never changed without a person's confirmation.
-        hide: Patterns of entity ids that do not exist here.
-        expose: Whether the others are those that Home Assistant exposes to Assist, or all.
-        unasked: How many entities one call, or one turn, may change without a person's confirmation.
     """
 
     url: str
     token: SecretStr
     ca: str | None = None
-    confirm: tuple[str, ...] = ()
-    hide: tuple[str, ...] = ()
-    expose: Literal["assist", "all"] = "assist"
-    unasked: Annotated[int, Field(ge=0)] = 5
 
 
 class ProtobufSettings(Strict):

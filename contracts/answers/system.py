@@ -1,8 +1,10 @@
 """Answers about the hub itself: its links, models, agents, prompt, MCP servers and Home Assistant."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from contracts.wire import OrAbsent, Part, Phrased, PhraseText, Timestamp
+from pydantic import Field
+
+from contracts.wire import OrAbsent, Part, Phrased, PhraseText, Strict, Timestamp
 
 
 class LinkHealth(Phrased):
@@ -178,6 +180,22 @@ class HomeAssistantTrial(Part):
     version: str
     entities: int
     exposed: int
+
+
+class HomeAssistantRules(Strict):
+    """What of a Home Assistant is used, and what is changed only after a person has confirmed it.
+
+    Attributes:
+        confirm: Patterns of entity ids, as ``switch.heater_*``, that are never changed without a question.
+        hide: Patterns of entity ids that do not exist here.
+        expose: Whether the others are those that Home Assistant exposes to Assist, or all.
+        unasked: How many entities one call, or one turn, may change without a person's confirmation.
+    """
+
+    confirm: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
+    expose: Literal["assist", "all"] = "assist"
+    unasked: Annotated[int, Field(ge=0)] = 5
 
 
 class FoundHomeAssistant(Part):

@@ -285,9 +285,9 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
             hint = "Remove devices that retain too much, then run 'strawberry purge'."
             yield failed("broker", detail, hint)
     if state.home_broker is None:
-        yield passed("home broker", "none: [home_broker] in strawberry.toml names one")
+        yield passed("home broker", "none: the page Home Assistant connects one")
     else:
-        hint = "Is it running, and is [home_broker] in strawberry.toml right?"
+        hint = "Is it running, and is its login on the page Home Assistant right?"
         yield _link("home broker", state.home_broker, hint=hint)
     if (assistant := state.home_assistant) is not None:
         detail = "connected" if assistant.connected else assistant.error or "not connected yet"

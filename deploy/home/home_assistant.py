@@ -3,7 +3,7 @@
 from pydantic import SecretStr, ValidationError
 
 from agent_core.models.entries import read_variable
-from contracts.answers.system import HomeAssistantTrial
+from contracts.answers.system import HomeAssistantRules, HomeAssistantTrial
 from contracts.errors import ConfigError
 from deploy.directory import Home
 from deploy.home.brokers.bus import read_authority
@@ -31,7 +31,7 @@ def access(home: Home, table: HomeAssistantTable, url: str, token: SecretStr) ->
         ConfigError: If its certificate authority cannot be used.
     """
     ca = None if table.ca is None else read_authority(home.directory / table.ca)
-    given = table.model_dump(include={"confirm", "hide", "expose", "unasked"})
+    given = table.model_dump(include=set(HomeAssistantRules.model_fields))
     return HomeAssistantAccess(url=url, token=token, ca=ca, **given)
 
 
@@ -62,6 +62,16 @@ def check_token(token: str) -> SecretStr:
             "this is not a token: it is empty, or has letters that no token has", hint="Copy it again."
         )
     return SecretStr(token)
+
+
+def read_rules(home: Home) -> HomeAssistantRules:
+    """Return which entities are used, and which are changed only after a question.
+
+    Raises:
+        ConfigError: If the settings cannot be used.
+    """
+    kept = set(HomeAssistantRules.model_fields)
+    return HomeAssistantRules(**read_access_table(home).model_dump(include=kept))
 
 
 async def try_home_assistant(home: Home, url: str, token: SecretStr) -> HomeAssistantTrial:

@@ -12,12 +12,13 @@ from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import HomeAssistantTrial, McpServers
 from contracts.errors import ConfigError
 from deploy.directory import STAGE, Home
+from deploy.home.home_assistant import read_rules
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
 from deploy.settings.options import LanOptions, check_lan_ports
 from deploy.settings.settings import check_settings, read_household
 from deploy.settings.writing import write_table
-from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAccess
+from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAccess, Settings
 from hub_server.system.logs import LogRing
 from identity.files import is_held
 
@@ -118,16 +119,19 @@ class Maintenance:
             provide_certificate(self._home)
         write_table(self._home.directory, "lan", {"enabled": enabled})
 
-    def read_household(self) -> Household:
-        """Return what the settings say of the household."""
-        return read_household(self._home)
+    def read_settings(self, kind: type[Settings]) -> Settings:
+        """Return what the settings say of the household, or of the entities of Home Assistant."""
+        if issubclass(kind, Household):
+            return read_household(self._home)
+        return read_rules(self._home)
 
-    def write_household(self, household: Household) -> Household:
-        """Write what is given of it into ``[household]``."""
+    def write_settings(self, changed: Settings) -> Settings:
+        """Write what is given of it into its table."""
         # Settings that somebody has broken meanwhile would keep the hub from starting again.
         check_settings(self._home)
-        write_table(self._home.directory, "household", household.model_dump(mode="json", exclude_unset=True))
-        return read_household(self._home)
+        table = "household" if isinstance(changed, Household) else "home_assistant"
+        write_table(self._home.directory, table, changed.model_dump(mode="json", exclude_unset=True))
+        return self.read_settings(type(changed))
 
     async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
         """Try address and token, and write them into the settings."""
@@ -137,6 +141,12 @@ class Maintenance:
         found = await try_home_assistant(self._home, url, checked)
         write_home_assistant(self._home, url, checked)
         return found
+
+    async def connect_home_broker(self, url: str, username: str, password: SecretStr | None) -> None:
+        """Log in to a broker, and write it into the settings for the next start."""
+        from deploy.home.brokers.bus import connect_home_broker
+
+        await connect_home_broker(self._home, url, username, password)
 
     def restart(self) -> None:
         """End the hub in its order, and start it again."""

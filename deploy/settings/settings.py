@@ -27,6 +27,7 @@ from agent_core.models.entries import (
 )
 from agent_core.prompt import Household
 from agent_core.turn import TurnLimits
+from contracts.answers.system import HomeAssistantRules
 from contracts.errors import ConfigError
 from contracts.topics import is_filter
 from contracts.validation import VariableName, WebAddress, did_you_mean, explain, matching
@@ -117,16 +118,12 @@ class LanTable(Strict):
     enabled: bool = False
 
 
-class HomeAssistantTable(Strict):
+class HomeAssistantTable(HomeAssistantRules):
     """``[home_assistant]``: a Home Assistant whose entities the assistant uses, and where this home appears.
 
     Attributes:
         token_env: Name of the variable, in ``.env`` or the environment, that holds its long-lived token.
         ca: File with the certificate authority of an ``https`` address, seen from the data directory.
-        confirm: Patterns of entity ids, as ``switch.heater_*``, that are never changed without a question.
-        hide: Patterns of entity ids that are not there for the assistant.
-        expose: See `HomeAssistantAccess`.
-        unasked: See `HomeAssistantAccess`.
         discovery: See `HubSettings`.
     """
 
@@ -138,10 +135,6 @@ class HomeAssistantTable(Strict):
     ) = None
     token_env: VariableName = "HOME_ASSISTANT_TOKEN"  # noqa: S105
     ca: str | None = None
-    confirm: tuple[str, ...] = ()
-    hide: tuple[str, ...] = ()
-    expose: Literal["assist", "all"] = "assist"
-    unasked: Annotated[int, Field(ge=0)] = 5
     discovery: Literal["entity", "device"] = "entity"
 
 

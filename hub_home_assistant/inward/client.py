@@ -34,8 +34,9 @@ _PLACES: Final = frozenset({"area_id", "device_id", "floor_id", "label_id"})
 
 
 class HomeAssistantHealth(Part):
-    """Whether Home Assistant is connected, and what was wrong last."""
+    """Where Home Assistant is, whether it is connected, and what was wrong last."""
 
+    url: str
     connected: bool
     error: str | None
 
@@ -83,7 +84,8 @@ class HomeAssistant:
         if self.settings is None:
             return None
         error = self._error.message if self._error is not None else None
-        return HomeAssistantHealth(connected=self._connection is not None, error=error)
+        connected = self._connection is not None
+        return HomeAssistantHealth(url=self.settings.url, connected=connected, error=error)
 
     async def run(self) -> None:
         """Keep up with it until cancelled."""

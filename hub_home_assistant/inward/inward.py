@@ -94,7 +94,7 @@ class Inward:
 
 def _withheld(entity: str) -> str:
     return Phrase(
-        '{id} is not exposed to Assist in Home Assistant; [home_assistant] expose = "all" includes it',
+        "{id} is not exposed to Assist in Home Assistant; the page Home Assistant can allow everything",
         id=entity,
     )
 

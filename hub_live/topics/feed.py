@@ -227,7 +227,7 @@ class Feed:
             raise NotFound(
                 "no home broker is configured",
                 hint="Values of devices, and of Home Assistant once First steps connect it, need none. "
-                "Set [home_broker] url in strawberry.toml.",
+                "The page Home Assistant connects it.",
             )
         return source
 

@@ -11,13 +11,17 @@ from pydantic import Field, SecretStr, ValidationError
 from agent_core.prompt import Household
 from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
-from contracts.answers.system import FoundHomeAssistant, HomeAssistantTrial
-from contracts.errors import ConfigError, InvalidMessage, LinkError
+from contracts.answers.system import (
+    FoundHomeAssistant,
+    HomeAssistantRules,
+    HomeAssistantTrial,
+)
+from contracts.errors import InvalidMessage
 from contracts.wire import Strict
 from hub_registry.access.bearer import Bearer
 from hub_server import limits
 from hub_server.system.host import LanAccess
-from hub_server.system.operations import System
+from hub_server.system.operations import System, explained
 from identity.files import write_private
 
 _log = logging.getLogger(__name__)
@@ -65,24 +69,20 @@ async def switch_lan(system: System, asking: Bearer, enabled: bool) -> LanState:
 
     It writes `[lan]` of `strawberry.toml`.
     """
-    try:
+    with explained():
         await asyncio.to_thread(system.host.switch_lan, enabled)
-    except ConfigError as error:
-        raise InvalidMessage(error.message, hint=error.hint) from None
     act = "allow other machines to connect" if enabled else "let only this machine connect"
     asking.note(act)
     _log.warning("%s, by %s", act, asking.user.id)
-    asyncio.get_running_loop().call_later(limits.RESTART_S, system.host.restart)
+    _restart(system)
     return _state(system, asking)
 
 
 @first_steps.get(ADMIN, "/household")
 async def show_household(system: System, asking: Bearer) -> Household:
     """Return where the home is, its language and units, and the rules for the assistant."""
-    try:
-        return await asyncio.to_thread(system.host.read_household)
-    except ConfigError as error:
-        raise InvalidMessage(error.message, hint=error.hint) from None
+    with explained():
+        return await asyncio.to_thread(system.host.read_settings, Household)
 
 
 @first_steps.patch(_RESTARTS, "/household")
@@ -93,12 +93,10 @@ async def change_household(system: System, asking: Bearer, household: Household)
     """
     if (household.latitude is None) != (household.longitude is None):
         raise InvalidMessage("latitude and longitude belong together", hint="Fill in both, or none.")
-    try:
-        written = await asyncio.to_thread(system.host.write_household, household)
-    except ConfigError as error:
-        raise InvalidMessage(error.message, hint=error.hint) from None
+    with explained():
+        written = await asyncio.to_thread(system.host.write_settings, household)
     asking.note("change the settings of the household")
-    asyncio.get_running_loop().call_later(limits.RESTART_S, system.host.restart)
+    _restart(system)
     return written
 
 
@@ -123,12 +121,47 @@ async def connect_home_assistant(
     Nothing is written if Home Assistant does not answer, or refuses the token. The hub uses them within
     seconds.
     """
-    try:
+    with explained():
         found = await system.host.connect_home_assistant(url.strip(), token)
-    except (ConfigError, LinkError) as error:
-        raise InvalidMessage(error.message, hint=error.hint) from None
     asking.note("connect Home Assistant")
     return found
+
+
+@first_steps.get(ADMIN, "/home-assistant")
+async def show_rules(system: System, asking: Bearer) -> HomeAssistantRules:
+    """Return which entities of Home Assistant are used, and which are changed only after a confirmation."""
+    with explained():
+        return await asyncio.to_thread(system.host.read_settings, HomeAssistantRules)
+
+
+@first_steps.patch(_IN_PERSON, "/home-assistant")
+async def change_rules(system: System, asking: Bearer, rules: HomeAssistantRules) -> HomeAssistantRules:
+    """Change them in `[home_assistant]` of `strawberry.toml`; the hub uses them within seconds.
+
+    What is left out stays.
+    """
+    with explained():
+        written = await asyncio.to_thread(system.host.write_settings, rules)
+    asking.note("change what Home Assistant may do unasked")
+    return written
+
+
+@first_steps.put(_IN_PERSON, "/home-broker")
+async def connect_home_broker(
+    system: System,
+    asking: Bearer,
+    url: Annotated[str, Field(min_length=1, max_length=500)],
+    username: Annotated[str, Field(max_length=500)] = "",
+    password: Annotated[SecretStr, Field(max_length=4_000)] | None = None,
+) -> None:
+    """Log in to a broker, write it into `[home_broker]` and the password into `.env`; the hub restarts.
+
+    Nothing is written if no broker answers, or if it refuses the login.
+    """
+    with explained():
+        await system.host.connect_home_broker(url.strip(), username.strip(), password)
+    asking.note("connect the home broker")
+    _restart(system)
 
 
 @first_steps.get(ADMIN, "/skipped")
@@ -145,6 +178,10 @@ async def skip(system: System, asking: Bearer, skipped: SkippedSteps) -> Skipped
     """Replace the list of first steps that a person left out."""
     write_private(_file(system), skipped.model_dump_json().encode())
     return skipped
+
+
+def _restart(system: System) -> None:
+    asyncio.get_running_loop().call_later(limits.RESTART_S, system.host.restart)
 
 
 def _file(system: System) -> Path:

@@ -2,17 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, Protocol, TypeVar
 
 from pydantic import SecretStr
 
 from agent_core.prompt import Household
 from contracts.answers.devices import DeviceAnswer
-from contracts.answers.system import HomeAssistantTrial, LinkHealth, McpServers
+from contracts.answers.system import (
+    HomeAssistantRules,
+    HomeAssistantTrial,
+    LinkHealth,
+    McpServers,
+)
 from contracts.wire import OrAbsent, Part, Phrased, PhraseText
 from hub_agent.bus.connection import BusHealth
 from hub_home_assistant.inward.client import HomeAssistantHealth
 from hub_server.system.logs import LogRing
+
+Settings = TypeVar("Settings", Household, HomeAssistantRules)
 
 
 class Health(Part):
@@ -159,16 +166,18 @@ class Host(Protocol):
         """
         ...
 
-    def read_household(self) -> Household:
-        """Return what the settings say of the household; blocks.
+    def read_settings(self, kind: type[Settings]) -> Settings:
+        """Return what the settings say of the household, or of the entities of Home Assistant; blocks.
 
         Raises:
             ConfigError: If they cannot be used.
         """
         ...
 
-    def write_household(self, household: Household) -> Household:
-        """Write what is given of it into the settings, for the next start, and return all; blocks.
+    def write_settings(self, changed: Settings) -> Settings:
+        """Write what is given of it into the settings, and return all; blocks.
+
+        The hub takes up those of Home Assistant by itself, the others at the next start.
 
         Raises:
             ConfigError: If they cannot be used.
@@ -181,6 +190,15 @@ class Host(Protocol):
         Raises:
             ConfigError: If one of them cannot be used.
             LinkError: If it is not there, or refuses the token; nothing was written then.
+        """
+        ...
+
+    async def connect_home_broker(self, url: str, username: str, password: SecretStr | None) -> None:
+        """Log in to a broker, and write it into the settings as the home broker, for the next start.
+
+        Raises:
+            ConfigError: If the address or the settings cannot be used.
+            LinkError: If it does not accept the login; nothing was written then.
         """
         ...
 

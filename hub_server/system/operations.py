@@ -20,7 +20,7 @@ from chat.http.streams import HEARTBEAT_S, Connections, EventStream
 from chat.operations import ADMIN, Needs, Resource
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import McpServers
-from contracts.errors import ConfigError, Conflict, InvalidMessage
+from contracts.errors import ConfigError, Conflict, InvalidMessage, LinkError
 from contracts.wire import Part, Timestamp
 from hub_registry.access.bearer import Bearer
 from hub_server import limits
@@ -192,7 +192,7 @@ async def back_up(
         # Without a name where the system can do that, so that nothing is ever left of it.
         file = cast("BinaryIO", tempfile.TemporaryFile(dir=system.home, prefix=".backup-"))  # noqa: SIM115
         try:
-            with _explained():
+            with explained():
                 await asyncio.to_thread(system.host.write_backup, file, passphrase, captures=captures)
         except BaseException:
             file.close()
@@ -244,7 +244,7 @@ async def restore(
         revoke: Ids of devices in it that do not come back.
     """
     async with _alone(system.at_work):
-        with _explained():
+        with explained():
             if apply:
                 found = await asyncio.to_thread(system.host.restore, passphrase, revoke)
             else:
@@ -275,11 +275,15 @@ async def _alone(lock: asyncio.Lock) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Answer with what is wrong with a passphrase or a file."""
+def explained() -> Iterator[None]:
+    """Answer with what is wrong with a passphrase, a file, an address or a login.
+
+    Raises:
+        InvalidMessage: In place of a `ConfigError` or a `LinkError`.
+    """
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, LinkError) as error:
         raise InvalidMessage(error.message, hint=error.hint) from None
 
 

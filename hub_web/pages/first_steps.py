@@ -123,6 +123,8 @@ class _Steps:
                 problem(text.message(health.error))
             note(text("The assistant then uses the lights, heaters and sensors that you have there."))
             HomeAssistantForm(self.show)
+            if health is not None:
+                view.link(text("Show your devices in Home Assistant"), "/home-assistant")
 
         return "home-assistant", "Home Assistant", health is not None and health.connected, build
 

@@ -5,12 +5,13 @@ from typing import Any
 
 from nicegui import ui
 
-from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, OutwardState
+from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, HomeBroker, OutwardState
 from contracts.errors import StrawberryError
 from hub_home_assistant.outward.operations import expose, hide, look
+from hub_server.system.first_steps import show_rules
 from hub_server.system.operations import show_system
 from hub_web.parts.calls.forms import switch
-from hub_web.parts.home_assistant import HomeAssistantForm
+from hub_web.parts.home_assistant import HomeAssistantForm, show_broker_form, show_rules_form
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.parts.names import load_names
 from hub_web.shell import page
@@ -33,21 +34,41 @@ class _HomeAssistant:
 
     async def open(self) -> None:
         """Build the page."""
-        if (await view.api(show_system)).home_assistant is None:
+        assistant = (await view.api(show_system)).home_assistant
+        if assistant is None:
             with card(text("Use what is in Home Assistant"), icon="lightbulb"):
                 note(text("The assistant then uses the lights, heaters and sensors that you have there."))
                 HomeAssistantForm(self._reload)
+        else:
+            with card(text("What the assistant may do in Home Assistant"), icon="rule"):
+                show_rules_form(await view.api(show_rules))
         self._place = stack().classes("sb-parts").props("aria-live=polite")
         self._names = await load_names()
-        self._show(await view.api(look))
+        found = await view.api(look)
+        self._show(found)
+        broker = found.broker
+        title = (
+            text("Show this home in Home Assistant") if broker is None else text("Another broker or login")
+        )
+        with card(title, icon="sync_alt"):
+            if broker is None:
+                note(
+                    text("Your devices, skills and watchers appear there by MQTT, once you chose them here.")
+                )
+            show_broker_form(
+                broker.url if broker is not None else assistant.url if assistant is not None else ""
+            )
 
     async def _reload(self) -> None:
         view.go("/home-assistant")
 
     def _show(self, found: OutwardState) -> None:
         self._place.clear()
+        if found.broker is None:
+            # Nothing can appear.
+            return
         with self._place:
-            self._connection(found)
+            self._connection(found, found.broker)
             with card(text("This home"), icon="hub"):
                 note(text("Everybody who uses Home Assistant sees and uses what is on here, on your behalf."))
                 own = {
@@ -68,15 +89,8 @@ class _HomeAssistant:
                     for skill in device.skills:
                         self._skill(skill, self._names.label(device.path, skill.name)(skill.name))
 
-    def _connection(self, found: OutwardState) -> None:
-        broker = found.broker
+    def _connection(self, found: OutwardState, broker: HomeBroker) -> None:
         with card(text("Connection"), icon="sync_alt"):
-            if broker is None:
-                problem(
-                    text("No home broker is configured."),
-                    text("Name the broker of Home Assistant in [home_broker] of strawberry.toml."),
-                )
-                return
             if broker.connected:
                 dot("good", text("connected"))
             else:

@@ -155,8 +155,6 @@ def _links(found: SystemState) -> None:
                         text("Problem"): text.message(link.error or "") if not link.connected else "",
                     }
                 )
-        if found.home_broker is None:
-            note(text("No home broker is configured."), classes="sb-small")
 
 
 def _stores(found: SystemState) -> None:
@@ -306,7 +304,7 @@ def _decide(found: RestorableBackup, passphrase: SecretStr) -> None:
         if not found.can_restart:
             problem(
                 text("This hub cannot restart by itself"),
-                text("Stop it, and run “strawberry restore FILE --replace” on its machine."),
+                text("Restore the file on its machine, as the manual says under “Restoring”."),
             )
         with actions():
             view.button(text("Cancel"), box.close, kind="flat")

@@ -1,4 +1,4 @@
-"""Form for Home Assistant: its address, found in the network, and a token, tried before they are kept."""
+"""Forms for Home Assistant: its address and token, its broker, and what it changes only after a question."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,17 +6,25 @@ from collections.abc import Awaitable, Callable
 from nicegui import ui
 from pydantic import SecretStr
 
-from contracts.answers.system import FoundHomeAssistant
+from contracts.addresses import bracketed, host_of
+from contracts.answers.system import FoundHomeAssistant, HomeAssistantRules
 from contracts.errors import StrawberryError
-from hub_server.system.first_steps import connect_home_assistant, find_home_assistants
+from hub_server.system.first_steps import (
+    change_rules,
+    connect_home_assistant,
+    connect_home_broker,
+    find_home_assistants,
+)
 from hub_server.system.operations import show_system
 from hub_web import limits
-from hub_web.parts.calls.forms import refuse, text_field
+from hub_web.parts.calls.forms import choice, number_field, refuse, text_field
 from hub_web.parts.layout import actions, dot, note, refilled, row, stack
+from hub_web.parts.network import show_restart
 from hub_web.texts import text
 from hub_web.view import view
 
 _USUAL = "http://homeassistant.local:8123"
+_USUAL_BROKER = "mqtt://homeassistant.local:1883"
 
 
 class HomeAssistantForm:
@@ -32,7 +40,7 @@ class HomeAssistantForm:
         with ui.element("div").classes("sb-form"):
             hint = text("As you open it in the browser, for example {address}", address=_USUAL)
             self._address = text_field(text("Address of Home Assistant"), hint=hint)
-            hint = text("It is written to the hub's own file of secrets, and never shown again.")
+            hint = text("Kept in the hub's own file of secrets, and never shown again.")
             self._token = text_field(text("Long-lived access token"), secret=True, hint=hint)
             self._token.props("autocomplete=off")
         note(
@@ -99,3 +107,67 @@ class HomeAssistantForm:
                 break
             await asyncio.sleep(1)
         await self._done()
+
+
+def show_broker_form(known: str) -> None:
+    """Show the form for the broker of Home Assistant.
+
+    Args:
+        known: Address that is set, or of Home Assistant; empty for none, which is looked for.
+    """
+    with ui.element("div").classes("sb-form"):
+        hint = text("Often that of Home Assistant itself, for example {address}", address=_USUAL_BROKER)
+        address = text_field(text("Address of the broker"), known and _broker_url(known), hint=hint)
+        hint = text("Of a user in Home Assistant that is for Strawberry alone, or one of the broker's own")
+        username = text_field(text("User name"), hint=hint).props("autocomplete=off")
+        hint = text("Kept in the hub's own file of secrets, and never shown again.")
+        password = text_field(text("Password"), secret=True, hint=hint).props("autocomplete=new-password")
+
+    async def save() -> None:
+        url = (address.value or "").strip()
+        if not url:
+            refuse(address, text("Say the address"))
+        secret = SecretStr(password.value) if password.value else None
+        await view.api(connect_home_broker, url, (username.value or "").strip(), secret)
+        show_restart()
+
+    async def offer() -> None:
+        first = next(iter(await view.api(find_home_assistants)), None)
+        if first is not None and not address.value:
+            address.value = _broker_url(first.url)
+
+    note(text("The hub logs in there once before it keeps this, and restarts with it."))
+    with actions():
+        view.button(text("Test and save"), save, icon="check", kind="primary")
+    if not known:
+        view.run(offer(), name="look for Home Assistant")
+
+
+def _broker_url(url: str) -> str:
+    """Return the address of a broker as it is, or where that of a Home Assistant mostly is."""
+    return url if url.startswith(("mqtt", "bus")) else f"mqtt://{bracketed(host_of(url))}:1883"
+
+
+def show_rules_form(rules: HomeAssistantRules) -> None:
+    """Show what of Home Assistant is used, and what is changed only after a question."""
+    with ui.element("div").classes("sb-form"):
+        hint = text("One request that changes more things than this, such as lights, is asked about first.")
+        unasked = number_field(text("Changed without a question"), rules.unasked, least=0, step=1, hint=hint)
+        which = {"assist": text("what is exposed to Assist there"), "all": text("everything")}
+        expose = choice(text("Used of Home Assistant"), which, rules.expose)
+        hint = text("Entity IDs of Home Assistant, such as switch.heater_*, one in each line")
+        confirm = text_field(text("Always ask before"), "\n".join(rules.confirm), hint=hint, lines=True)
+    note(
+        text("Locks, alarms, garages, gates and doors are always asked about, except to lock or close them.")
+    )
+
+    async def save() -> None:
+        # Checked by the operation, whose error names the field.
+        changed = HomeAssistantRules.model_construct(
+            unasked=unasked.value, expose=expose.value, confirm=tuple((confirm.value or "").split())
+        )
+        await view.api(change_rules, changed)
+        view.notify(text("Saved"))
+
+    with actions():
+        view.button(text("Save"), save, kind="primary")

@@ -189,7 +189,7 @@ async def test_who_watches_or_records_what_assist_does_not_have_is_told_once(hom
     light = {"topic": "light/withheld", "link": "home_assistant"}
     why = (
         "light.withheld is not exposed to Assist in Home Assistant; "
-        '[home_assistant] expose = "all" includes it'
+        "the page Home Assistant can allow everything"
     )
     events, live = home.hub.live.events, home.hub.live
     async with home.client() as client:

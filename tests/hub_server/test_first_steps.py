@@ -1,6 +1,7 @@
 """The first steps over HTTP: access for other machines, and Home Assistant found, tried and written."""
 
 import socket
+import subprocess
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,18 +13,25 @@ from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
 from contracts.answers.system import FoundHomeAssistant
+from contracts.devices.joining import Login
 from deploy.cli.commands import make_parser
 from deploy.cli.serve import _lan
 from deploy.directory import Home as Installation
+from deploy.home.brokers.bus import choose_home_link
 from deploy.home.maintenance import Maintenance
 from deploy.home.running import Restart
 from deploy.service.notify import ServiceManager
 from deploy.settings.options import LanOptions
+from hub_agent.settings import BusSettings
 from hub_home_assistant.inward.trial import look_around
 from hub_server import limits
 from tests.hub_agent.home import Home, open_home
 from tests.hub_home_assistant.recorded import TOKEN, recorded
+from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.ports import free_port
+from tests.requirements import require
+
+PASSWORD = 's3cret "1"'
 
 
 class _Restart(Restart):
@@ -136,6 +144,71 @@ async def test_home_assistant_is_written_only_once_it_has_taken_the_token(tmp_pa
         assert tomllib.loads(file.read_text())["home_assistant"] == {"url": assistant.url}
         assert TOKEN in (home.directory / ".env").read_text()
         assert TOKEN not in (await client.get("/api/audit")).text
+
+
+async def test_what_of_home_assistant_is_asked_about_is_set_beside_its_address(tmp_path):
+    async with opened(tmp_path, LanOptions()) as (home, restart), home.client() as client:
+        file, path = home.directory / "strawberry.toml", "/api/system/home-assistant"
+        file.write_text('[home_assistant]\nurl = "http://assistant:8123"  # upstairs\n')
+        assert (await client.get(path)).json() == {
+            "confirm": [],
+            "hide": [],
+            "expose": "assist",
+            "unasked": 5,
+        }
+        for wrong in ({"unasked": -1}, {"url": "http://elsewhere:8123"}, {"expose": "none"}):
+            assert (await client.patch(path, json=wrong)).status_code == 422
+        changed = {"confirm": ["switch.heater_*"], "unasked": 2}
+        assert (await client.patch(path, json=changed)).json() == {"hide": [], "expose": "assist", **changed}
+        assert tomllib.loads(file.read_text())["home_assistant"] == {
+            "url": "http://assistant:8123",
+            **changed,
+        }
+        assert "# upstairs" in file.read_text()
+        assert not restart.is_requested
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A broker of the house with a login."""
+    require(find_mosquitto() is not None, HINT)
+    add = ["mosquitto_passwd", "-b", "-c", tmp_path / "passwords", "strawberry", PASSWORD]
+    subprocess.run(add, check=True, capture_output=True)
+    with Mosquitto(tmp_path, password_file=tmp_path / "passwords") as broker:
+        yield broker
+
+
+async def test_the_home_broker_is_written_only_once_it_has_taken_the_login(tmp_path, monkeypatch, broker):
+    monkeypatch.setattr(limits, "RESTART_S", 0)
+    async with opened(tmp_path, LanOptions()) as (home, restart), home.client() as client:
+        file, path = home.directory / "strawberry.toml", "/api/system/home-broker"
+        login = {"url": broker.url, "username": "strawberry", "password": PASSWORD}
+        for wrong, said in (
+            ({"password": "wrong"}, "refuses this login"),
+            ({"username": "", "password": None}, "refuses this login"),
+            ({"url": home.hub.url}, "is not the address of a broker"),
+            ({"url": home.hub.url.replace("http", "mqtt")}, "is not an MQTT broker"),
+            ({"url": f"mqtt://127.0.0.1:{free_port()}"}, "no connection to"),
+        ):
+            refused = await client.put(path, json=login | wrong)
+            assert (refused.status_code, said in refused.json()["detail"]) == (422, True), refused.text
+        assert not file.exists()
+        async with await home.left_open() as stale:
+            assert (await stale.put(path, json=login)).json()["code"] == "password_needed"
+        assert not restart.is_requested
+        taken = await client.put(path, json={**login, "url": broker.url.removeprefix("mqtt://")})
+        assert taken.status_code == 204, taken.text
+        assert restart.is_requested
+        installation = Installation(home.directory)
+        found = choose_home_link(installation, BusSettings(url="mqtt://127.0.0.1:1883", kind="embedded"))
+        assert found is not None
+        assert (found.url, found.login) == (
+            broker.url,
+            Login(username="strawberry", password=PASSWORD),
+        )
+        assert "s3cret" not in file.read_text()
+        assert (home.directory / ".env").stat().st_mode & 0o077 == 0
+        assert "s3cret" not in (await client.get("/api/audit")).text
 
 
 async def test_a_home_assistant_that_announces_itself_is_found():

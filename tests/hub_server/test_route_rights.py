@@ -231,6 +231,9 @@ GET    /api/system/household                            A
 PATCH  /api/system/household                            A
 GET    /api/system/home-assistant/found                 A
 PUT    /api/system/home-assistant                       A
+GET    /api/system/home-assistant                       A
+PATCH  /api/system/home-assistant                       A
+PUT    /api/system/home-broker                          A
 GET    /api/system/skipped                              A
 PUT    /api/system/skipped                              A
 GET    /_strawberry/{digest}/{name}                     *

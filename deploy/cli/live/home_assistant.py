@@ -69,7 +69,7 @@ def _note_broker(found: OutwardState) -> None:
     if broker is None:
         note(
             "No home broker is configured, so nothing appears in Home Assistant yet: "
-            "add [home_broker] to strawberry.toml."
+            "the page Home Assistant connects one."
         )
     elif not broker.connected:
         note(f"The home broker {broker.url} is not connected: {broker.error or 'the hub tries again'}")

@@ -6,11 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pydantic import SecretStr
+
 from agent_core.models.entries import read_variable
+from agent_core.setup.writing import write_key
+from broker.probe import ProbeLogin, open_probe
 from bus.link.tls_failure import connect_failure
 from contracts.addresses import BROKER_PORTS, LOOPBACK, broker_endpoint
 from contracts.devices.joining import Login
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, Disconnected, LoginRefused
 from deploy import limits
 from deploy.directory import Home
 from deploy.home.brokers.registry import (
@@ -21,11 +25,22 @@ from deploy.home.brokers.registry import (
     refuse_readable,
     running_broker,
 )
-from deploy.settings.settings import BrokerTable, HomeBrokerTable, LoginTable, read_broker_port, read_table
+from deploy.settings.settings import (
+    BrokerTable,
+    HomeBrokerTable,
+    LoginTable,
+    check_settings,
+    read_broker_port,
+    read_table,
+)
+from deploy.settings.writing import write_table
 from hub_agent.settings import BusSettings, HomeLinkSettings
+from identity.certificates import client_context
 
 _SHARED_PREFIX: Final = "strawberry/"
 """On a broker that others use, too, all of ours stands together."""
+_PASSWORD_VARIABLE: Final = "HOME_BROKER_PASSWORD"  # noqa: S105
+_PORT_HINT: Final = "Check the port, which is 1883 without TLS. With TLS, the address begins with mqtts://."
 _WITH_TLS: Final = "Give it a listener with TLS, and set up its mqtts:// address."
 
 
@@ -126,6 +141,44 @@ def choose_home_link(home: Home, bus: BusSettings) -> HomeLinkSettings | None:
     return HomeLinkSettings(
         url=table.url, login=_login(home, table), ca=_authority(home, table), publish=table.publish
     )
+
+
+async def connect_home_broker(home: Home, url: str, username: str, password: SecretStr | None) -> None:
+    """Log in to a broker once, and write it down as the one of ``[home_broker]``.
+
+    Args:
+        url: One without a scheme is that of a broker without TLS.
+        username: Empty for a broker that asks for no login.
+        password: None likewise.
+
+    Raises:
+        ConfigError: If the address or the settings cannot be used.
+        LinkError: If the broker does not accept the login; nothing is written then.
+    """
+    # Settings that are wrong already would keep the hub from starting again.
+    check_settings(home)
+    url = url if "://" in url else f"mqtt://{url}"
+    broker_endpoint(url)
+    table = read_table(home, "home_broker", HomeBrokerTable) or HomeBrokerTable(url=url)
+    tls = client_context(_authority(home, table))
+    login = ProbeLogin(url, "strawberry-home-try", username or None, password, tls=tls)
+    async with open_probe(login) as tried:
+        if tried.is_not_understood:
+            raise Disconnected("what answers at {url} is not an MQTT broker", url=url, hint=_PORT_HINT)
+        if tried.refusal is not None:
+            raise LoginRefused(
+                "{url} refuses this login: {reason}",
+                url=url,
+                reason=tried.refusal,
+                hint="Check the user name and the password.",
+            )
+    variable = None
+    # The password first: without it the next start is refused.
+    if password is not None:
+        variable = table.password_env or _PASSWORD_VARIABLE
+        write_key(home.directory, variable, password)
+    written = {"url": url, "username": username or None, "password_env": variable}
+    write_table(home.directory, "home_broker", written)
 
 
 def own_bus(home: Home, url: str, ours: OurBroker, addresses: tuple[str, ...] = ()) -> BusSettings:

@@ -243,7 +243,7 @@ async def enter_code() -> None:
         return False
 
     with view.form(text("Let a device in"), look, yes=text("Look")) as box:
-        note(text("“strawberry spoke join” on the device shows a code and a fingerprint."))
+        note(text("A device that asks to join shows a code and a fingerprint."))
         code = text_field(text("Code"))
         code.props("autofocus autocomplete=off")
         found = stack().props("aria-live=polite")

@@ -101,7 +101,7 @@ class Adding:
                 self._address = text_field(text("Address"), hint=text(provider.address_hint))
             self._key = None
             if not provider.is_local:
-                hint = text("It is written to the hub's own file of secrets, and never shown again.")
+                hint = text("Kept in the hub's own file of secrets, and never shown again.")
                 self._key = text_field(text("Key"), secret=True, hint=hint)
         heading(text("Does it answer?"), level=3)
         self._tried = ui.element("div").props("aria-live=polite")

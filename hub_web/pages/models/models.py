@@ -161,7 +161,7 @@ class _Models:
             await self.refresh()
 
         with view.form(text("Key of {name}", name=entry.name), save):
-            note(text("It is written to the hub's own file of secrets, and never shown again."))
+            note(text("Kept in the hub's own file of secrets, and never shown again."))
             if variable in self.settings.fixed_keys:
                 problem(text("{name} is set where the hub was started, which has precedence.", name=variable))
             key = text_field(text("New key"), secret=True)
