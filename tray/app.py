@@ -20,7 +20,7 @@ from tray.background import Background
 from tray.chat.window import ChatWindow
 from tray.icon import icon
 from tray.instance import only_tray, show_running
-from tray.menu import TrayMenu
+from tray.menu import TrayMenu, Uploads
 from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Translator
 
@@ -35,6 +35,7 @@ class TraySettings:
         directory: Held by the one tray of a data directory.
         find: Returns the spoke that runs now.
         command: How the program is started at each login.
+        uploads: Of skills, to this machine.
         shortcut: Global keys for the quick chat, for example ``Ctrl+Alt+Space``; empty for none.
         has_tray: Whether there may be an icon in a tray; there is only a window otherwise.
         shows_chat: Whether the window is shown at once.
@@ -43,6 +44,7 @@ class TraySettings:
     directory: Path
     find: Find
     command: Sequence[str]
+    uploads: Uploads
     shortcut: str = ""
     has_tray: bool = True
     shows_chat: bool = False
@@ -82,7 +84,12 @@ class Tray:
         self._background = background
         self.watch = SpokeWatch(find, background)
         self.menu = TrayMenu(
-            find, background, self._text, watch=self.watch, autostart=Autostart(settings.command)
+            find,
+            background,
+            self._text,
+            watch=self.watch,
+            autostart=Autostart(settings.command),
+            uploads=settings.uploads,
         )
         self.window = ChatWindow(find, background, self._text, menu=self.menu)
         self.icon: QSystemTrayIcon | None = None

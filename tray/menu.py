@@ -1,6 +1,6 @@
 """The menu of the icon, which the window has, too."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QAction, QDesktopServices
@@ -15,6 +15,19 @@ from tray.spoke import Find, Seen, SpokeWatch, state_line
 from tray.texts import Translator
 
 
+class Uploads(Protocol):
+    """Whether archives of skills can be uploaded to this machine in the web."""
+
+    @property
+    def takes_uploads(self) -> bool:
+        """Return whether a person here has allowed it."""
+        ...
+
+    def allow_uploads(self, allowed: bool) -> None:
+        """Allow or forbid it."""
+        ...
+
+
 class TrayMenu(QMenu):
     """The menu; ``failed`` is what went wrong with something that was chosen in it."""
 
@@ -24,7 +37,14 @@ class TrayMenu(QMenu):
     failed = Signal(object)
 
     def __init__(
-        self, find: Find, background: Background, text: Translator, *, watch: SpokeWatch, autostart: Autostart
+        self,
+        find: Find,
+        background: Background,
+        text: Translator,
+        *,
+        watch: SpokeWatch,
+        autostart: Autostart,
+        uploads: Uploads,
     ) -> None:
         super().__init__()
         self._find = find
@@ -32,20 +52,20 @@ class TrayMenu(QMenu):
         self._text = text
         self._watch = watch
         self._autostart = autostart
+        self._uploads = uploads
         self._hub_url = ""
         self._state = self._add("", None)
         self._state.setEnabled(False)
         self.addSeparator()
-        self._mute = self._add(text("Mute the microphone"), self._set_muted)
-        self._mute.setCheckable(True)
+        self._mute = self._add(text("Mute the microphone"), self._set_muted, is_on=False)
         self._add(text("Quick chat"), self.chat.emit)
         self._recent = QMenu(text("Recent conversations"), self)
         self.addMenu(self._recent)
         self._web = self._add(text("Open the web UI"), self._open_web)
         self.addSeparator()
-        self._starts = self._add(text("Start with the session"), self._set_autostart)
-        self._starts.setCheckable(True)
-        self._starts.setChecked(autostart.is_on)
+        self._starts = self._add(text("Start with the session"), self._set_autostart, is_on=autostart.is_on)
+        allowed = uploads.takes_uploads
+        self._takes_uploads = self._add(text("Allow uploads of skills"), self._set_uploads, is_on=allowed)
         self._add(text("Quit"), self.leave.emit)
         self.aboutToShow.connect(self._fetch_recent)
         self._show_recent([])
@@ -61,8 +81,10 @@ class TrayMenu(QMenu):
         self._web.setEnabled(self._hub_url.startswith(("http://", "https://")))
         self._recent.setEnabled(seen.spoke is not None)
 
-    def _add(self, label: str, triggered: Any) -> QAction:
+    def _add(self, label: str, triggered: Any, *, is_on: bool | None = None) -> QAction:
         action = self.addAction(label)
+        action.setCheckable(is_on is not None)
+        action.setChecked(bool(is_on))
         if triggered is not None:
             action.triggered.connect(lambda *_: triggered())
         return action
@@ -87,11 +109,15 @@ class TrayMenu(QMenu):
             self.failed.emit(StrawberryError(f"{error.filename}: {error.strerror}"))
         self._starts.setChecked(self._autostart.is_on)
 
+    def _set_uploads(self) -> None:
+        self._uploads.allow_uploads(self._takes_uploads.isChecked())
+
     def _open_web(self) -> None:
         QDesktopServices.openUrl(QUrl(self._hub_url))
 
     def _fetch_recent(self) -> None:
         self._starts.setChecked(self._autostart.is_on)
+        self._takes_uploads.setChecked(self._uploads.takes_uploads)
         path = f"/api/conversations?limit={limits.RECENT_CONVERSATIONS}"
         self._background.run(
             lambda: self._find().request("GET", path, timeout=limits.SPOKE_TIMEOUT_S),

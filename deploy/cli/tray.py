@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if sys.platform == "linux" and not any(os.environ.get(each) for each in places):
         raise _NO_DESKTOP
     try:
+        from spoke.installing.installation import Installation
         from tray.app import TraySettings, run_tray
     except ImportError as error:
         raise ConfigError(
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
             directory=home.directory / "tray",
             find=lambda: find_spoke(home),
             command=start_command(options),
+            uploads=Installation(home.directory),
             shortcut="" if options.shortcut == "none" else options.shortcut,
             has_tray=not options.no_tray,
             shows_chat=options.chat,

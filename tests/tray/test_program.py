@@ -8,6 +8,7 @@ import pytest
 
 from deploy.cli.client import find_spoke
 from deploy.directory import Home
+from spoke.installing.installation import Installation
 from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.requirements import require
 from tests.tray.desktop import HINT, Desktop
@@ -52,6 +53,14 @@ def test_it_starts_with_the_session_if_wished(program: Program, desktop: Desktop
     assert '"tray"' in command
     program.click("Start with the session")
     wait_for(lambda: not file.exists(), what="the autostart file to go")
+
+
+def test_a_person_at_the_device_allows_uploads_of_skills(program: Program, spoke: Spoke) -> None:
+    installation = Installation(spoke.home)
+    program.click("Allow uploads of skills")
+    wait_for(lambda: installation.takes_uploads, what="the device to take uploads")
+    program.click("Allow uploads of skills")
+    wait_for(lambda: not installation.takes_uploads, what="the device to take none")
 
 
 def test_a_hub_that_is_away_and_a_spoke_that_restarts_are_noticed(program: Program, spoke: Spoke) -> None:

@@ -12,6 +12,7 @@ from contracts.devices.presence import SpokeSummary, VoiceSummary
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from deploy.cli.client.finding import _no_spoke
 from deploy.directory import Home
+from spoke.installing.installation import Installation
 from tests.tray.test_window import Person
 from tray.app import Tray, TraySettings
 from tray.autostart import Autostart
@@ -68,7 +69,10 @@ def spoke() -> StandIn:
 @pytest.fixture
 def person(app: QApplication, spoke: StandIn, tmp_path: Path) -> Iterator[Person]:
     """Somebody before its window."""
-    settings = TraySettings(tmp_path, find=lambda: spoke, command=["strawberry"], has_tray=False)
+    uploads = Installation(tmp_path)
+    settings = TraySettings(
+        tmp_path, find=lambda: spoke, command=["strawberry"], uploads=uploads, has_tray=False
+    )
     person = Person(Tray(settings), app)
     person.tray.start()
     person.wait(lambda: person.tray.watch.seen.spoke, "the spoke")

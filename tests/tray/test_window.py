@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication, QLabel
 
 from deploy.cli.client import find_spoke
 from deploy.directory import Home
+from spoke.installing.installation import Installation
 from tests.e2e.house import PATIENCE_S, House, Spoke
 from tests.model_server import Hangs, Says, Script, ScriptedModel, calls
 from tests.tray.desktop import PICTURES
@@ -89,6 +90,7 @@ def person_at(app: QApplication, tmp_path: Path) -> Iterator[Callable[[Path], Pe
             directory=tmp_path / "tray",
             find=lambda: find_spoke(Home(home)),
             command=["strawberry", "tray"],
+            uploads=Installation(home),
             has_tray=False,
         )
         person = Person(Tray(settings), app)

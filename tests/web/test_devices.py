@@ -275,7 +275,7 @@ def test_a_skill_is_uploaded_where_the_device_allows_it_updated_and_removed(
 ) -> None:
     visitor, path = page_of(), f"/devices/{lamp_device.lower()}"
     page = visitor.open(path)
-    expect(page.get_by_text("strawberry skills uploads on")).to_be_visible()
+    expect(page.get_by_text("in the menu of its Strawberry icon")).to_be_visible()
     assert visitor.house.cli("skills", "uploads", "on").returncode == 0
     page.reload()
     field = page.get_by_label("Archive of a skill")

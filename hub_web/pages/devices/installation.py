@@ -19,7 +19,7 @@ from hub_server.http.installation import (
 from hub_web.api import part
 from hub_web.parts.calls.forms import switch
 from hub_web.parts.files import FileField
-from hub_web.parts.layout import Words, badge, card, code, grid, note, refilled, row, stack
+from hub_web.parts.layout import Words, badge, card, grid, note, refilled, row, stack
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -59,8 +59,8 @@ class Installation:
                         chosen = FileField(text("Archive of a skill (.zip or .tar.gz)"))
                         view.button(text("Install"), partial(self._upload, chosen), icon="upload")
                 else:
-                    note(text("To install skills here, first run this command on the device:"))
-                    code("strawberry skills uploads on", label=text("Command"))
+                    note(text("A person at the device can allow uploads in the menu of its Strawberry icon."))
+                    note(text("Without a screen there, see “Skills of others” in the manual."))
 
     def _integration(self, integration: IntegrationAnswer) -> None:
         name, about = _words().get(integration.name, (integration.name, integration.about))
