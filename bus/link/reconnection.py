@@ -12,6 +12,7 @@ from bus.link.drivers import make_driver
 from bus.link.message import Message
 from bus.link.settings import Address, LinkSettings, parse_addresses
 from contracts.errors import Disconnected, LinkError, LoginRefused, StrawberryError
+from contracts.phrases import Phrase
 from contracts.rates import Backoff
 from identity.certificates import client_context
 
@@ -205,7 +206,8 @@ def _explained(address: Address, answer: ConnectResult, username: str | None) ->
     hint = answer.hint or "Check the address, and that the broker runs."
     if answer.verdict is Verdict.CLOSED and address.scheme == "mqtt":
         hint += " If this is its port for TLS, the address begins with mqtts://."
-    return Disconnected(f"no connection to {address.url}: {answer.reason}", hint=hint)
+    reason = Phrase(answer.reason)
+    return Disconnected("no connection to {url}: {reason}", url=address.url, reason=reason, hint=hint)
 
 
 def _combined(errors: list[LinkError]) -> LinkError:

@@ -5,6 +5,8 @@ import socket
 import ssl
 from typing import Final
 
+from contracts.phrases import Phrase
+
 _EXPIRED: Final = 10
 _NOT_YET_VALID: Final = 9
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
@@ -35,7 +37,7 @@ def connect_failure(error: OSError, host: str, *, tls: bool) -> tuple[str, str]:
         return tls_failure(error, host)
     if isinstance(error, socket.gaierror):
         if error.errno in _UNKNOWN_NAME:
-            return f"there is no machine named {host}", "Check the address."
+            return Phrase("there is no machine named {host}", host=host), "Check the address."
         return f"the name {host} cannot be looked up now", "Check that this machine is in a network."
     if tls and isinstance(error, ConnectionResetError):
         return "it hung up in the TLS handshake", _PORT_HINT

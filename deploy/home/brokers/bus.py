@@ -40,6 +40,7 @@ from identity.certificates import client_context
 _SHARED_PREFIX: Final = "strawberry/"
 """On a broker that others use, too, all of ours stands together."""
 _PASSWORD_VARIABLE: Final = "HOME_BROKER_PASSWORD"  # noqa: S105
+_LOGIN_HINT: Final = "Check the user name and the password."
 _PORT_HINT: Final = "Check the port, which is 1883 without TLS. With TLS, the address begins with mqtts://."
 _WITH_TLS: Final = "Give it a listener with TLS, and set up its mqtts:// address."
 
@@ -166,12 +167,8 @@ async def connect_home_broker(home: Home, url: str, username: str, password: Sec
         if tried.is_not_understood:
             raise Disconnected("what answers at {url} is not an MQTT broker", url=url, hint=_PORT_HINT)
         if tried.refusal is not None:
-            raise LoginRefused(
-                "{url} refuses this login: {reason}",
-                url=url,
-                reason=tried.refusal,
-                hint="Check the user name and the password.",
-            )
+            refused = "{url} refuses this login: {reason}"
+            raise LoginRefused(refused, url=url, reason=tried.refusal, hint=_LOGIN_HINT)
     variable = None
     # The password first: without it the next start is refused.
     if password is not None:
