@@ -113,7 +113,9 @@ class Phrasebook:
                 near = sorted(
                     each for each in known if abs(len(each) - len(said)) <= 1 and _is_near(said, each)
                 )
-            choices.append([word, *near[: limits.MAX_CORRECTIONS]])
+            # A German noun keeps the capital that it was said with.
+            as_said = str.capitalize if word[:1].isupper() else str
+            choices.append([word, *map(as_said, near[: limits.MAX_CORRECTIONS])])
         if prod(map(len, choices)) > limits.MAX_FORMS:
             return []
         made = ((sum(map(ne, each, words)), " ".join(each)) for each in product(*choices))

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from contracts.answers.record import AuditEntry, AuditPage
 from hub_agent.calls.audit import PEOPLE
+from hub_live.watchers.operations import list_watchers
 from hub_server.http import audit as operations
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, facts, refilled, row, stack
@@ -25,6 +26,7 @@ _TONES: Final[dict[str, Tone]] = {"result": "good", "refused": "bad", "cancelled
 async def audit() -> None:
     """Show the log."""
     names = await load_names()
+    watchers = {each.name: each.title for each in await view.api(list_watchers)}
     people, devices = names.people, {"hub": text("Hub"), **names.devices}
     entries: list[AuditEntry] = []
 
@@ -41,7 +43,7 @@ async def audit() -> None:
             for form, link in exports.items():
                 link.props["href"] = f"/api/audit/export?{urlencode({**query(), 'format': form})}"
         entries.extend(answer.entries)
-        table.show(_row(each, names) for each in entries)
+        table.show(_row(each, names, watchers) for each in entries)
         with refilled(nothing):
             if not entries:
                 empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
@@ -114,11 +116,11 @@ def _export(form: str) -> ui.link:
     return made
 
 
-def _row(entry: AuditEntry, names: Names) -> list[Cell]:
+def _row(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> list[Cell]:
     return [
         view.at(entry.at),
         partial(_happened, entry, names),
-        _by(entry, names),
+        _by(entry, names, watchers),
         partial(_outcome, entry),
     ]
 
@@ -185,12 +187,13 @@ def _acts() -> dict[str, str]:
     }
 
 
-def _by(entry: AuditEntry, names: Names) -> str:
+def _by(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> str:
     """Return who did it, and what did it for them."""
     who = names.people.get(entry.user, entry.user)
     actor = entry.actor
     if watcher := actor.get("watcher"):
-        return text("Watcher {name} of {who}", name=watcher, who=who)
+        name = watchers.get(str(watcher), str(watcher))
+        return text("Watcher “{name}” of {who}", name=name, who=who)
     if timer := actor.get("timer"):
         return text("Timer “{name}” of {who}", name=timer, who=who)
     if actor.get("turn") or actor.get("agent"):

@@ -111,6 +111,9 @@ async def test_what_may_let_somebody_in_is_asked_where_it_was_misspelt(home: Hom
     asked = await home.hears("unlok the door")
     assert isinstance(asked, SentenceChoice)
     assert asked.question == "Did you mean: unlock the door?"
+    asked = await home.hears("entsperre die Tühr", language="de")
+    assert isinstance(asked, SentenceChoice)
+    assert asked.question == "Meintest du: entsperre die Tür?"
 
 
 async def test_free_words_go_to_the_device_that_hears_them_and_no_other(home: Home) -> None:

@@ -96,7 +96,10 @@ class Gaps:
         since = self._clock(gap.since)
         if gap.until is None:
             return Phrase("since {since}, until now", since=since)
-        return Phrase("{since} to {until}", since=since, until=self._clock(gap.until))
+        until = self._clock(gap.until)
+        if since == until:
+            return Phrase("{since}, for {n} s", since=since, n=round(gap.until - gap.since))
+        return Phrase("{since} to {until}", since=since, until=until)
 
     async def tell(self, missed: Sequence[Watched], gap: Gap) -> None:
         """Record a gap in the histories of these watchers, and tell each owner once."""
