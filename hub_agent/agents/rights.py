@@ -14,7 +14,7 @@ from hub_agent import limits
 from hub_agent.agents.profile import matches
 from hub_agent.calls.device_manager import ActingCaller
 
-_CALL_LATER: Final = f"devices.{HUB_KEY}.WatcherSkill.call_later"
+_LATER: Final = tuple(f"devices.{HUB_KEY}.WatcherSkill.{each}" for each in ("call_later", "call_at"))
 
 
 class AllowedCatalogue(DirectoryCatalogue):
@@ -75,7 +75,7 @@ class AllowedCaller(ActingCaller):
             self.note_refused(call)
             raise _refusal(path, call.target.device)
         # What a timer calls for an agent is a call of that agent.
-        if path == _CALL_LATER and not matches(self.allow, str(later)):
+        if path in _LATER and not matches(self.allow, str(later)):
             self.note_refused(call)
             raise _refusal(str(later), call.target.device)
         return await super().call(call)

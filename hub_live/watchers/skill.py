@@ -20,7 +20,7 @@ from hub_agent.calls.own_skills import HubSkill, offers
 from hub_live.watchers.definition import Missed, WatcherRequest
 from hub_live.watchers.operations import timers, watchers
 from hub_live.watchers.timers.spoken_time import Day, moment_of
-from hub_live.watchers.timers.timers import UNNAMED, Timers, TimerSummary
+from hub_live.watchers.timers.timers import UNNAMED, LaterCall, Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer
 from hub_registry.storage.tables import now
@@ -80,6 +80,7 @@ class WatcherSkill(HubSkill):
             "test": "Ausprobieren",
             "set_timer": "Timer stellen",
             "call_later": "Später ausführen",
+            "call_at": "Ausführen um",
             "remind_in": "Erinnern in",
             "remind": "Erinnern",
             "instruction": "Auftrag",
@@ -171,7 +172,8 @@ class WatcherSkill(HubSkill):
         The user is shown what it does in words, and confirms it. Try this before create_watcher.
 
         Args:
-            sentence: With what happens, when, and what is done or told then; or a time and what is done.
+            sentence: With what happens, when, and what is done or told then; or a time that comes again, as
+                every day. What is done once is for call_at.
         """
         by = self._by
         proposed = self._watchers.proposals.last(sentence, by.user.id) if self.asking.confirmed else None
@@ -275,6 +277,25 @@ class WatcherSkill(HubSkill):
         due = now() + timedelta(minutes=minutes)
         text = text or later.path.partition(".")[2]
         return _left(await self._timers.add(user, text, due=due, schedule=None, missed="tell", call=later))
+
+    @skill_method(
+        responses={
+            "en": "I will do that[ on {result.date}] at {result.time}.",
+            "de": "Das mache ich[ am {result.date}] um {result.time} Uhr.",
+        }
+    )
+    async def call_at(
+        self, time: str, call: str, arguments: dict[str, Any] | None = None, day: Day = "", text: str = ""
+    ) -> dict[str, Any]:
+        """Call a method once at a time of the day; it can be cancelled as a timer.
+
+        Args:
+            time: As of remind_at; so is day.
+            call: As of call_later; so are arguments and text.
+        """
+        return await self._set_at(
+            time, day, text, self._timers.later_call(self.asking, call, arguments or {})
+        )
 
     @skill_method(
         responses={
@@ -389,10 +410,14 @@ class WatcherSkill(HubSkill):
             time: As 8, 8:30, 8 pm or 20 Uhr 30; local time.
             day: today, tomorrow or a weekday; without one, when that time comes next.
         """
+        return await self._set_at(time, day, text)
+
+    async def _set_at(self, time: str, day: str, text: str, call: LaterCall | None = None) -> dict[str, Any]:
         zone = ZoneInfo(self._household.time_zone)
         due = moment_of(time, day, zone=zone)
         user = self.asking.bearer(CHANGE).user
-        made = await self._timers.add(user, text, due=due, schedule=None, missed="tell")
+        text = text or (call.path.partition(".")[2] if call is not None else "")
+        made = await self._timers.add(user, text, due=due, schedule=None, missed="tell", call=call)
         local = due.astimezone(zone)
         is_today = local.date() == now().astimezone(zone).date()
         said = {"date": None if is_today else local.date().isoformat(), "time": f"{local:%H:%M}"}

@@ -12,7 +12,8 @@ from contracts.errors import InvalidMessage
 from contracts.phrases import Phrase
 from hub_live.watchers.predicates.windows import Unknown, Value
 
-WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEEKDAYS: Final = tuple(map(str.lower, DAYS))
 
 CLOCK: Final[Mapping[str, tuple[str, ...]]] = {"time": (), "weekday": WEEKDAYS, "sun": ("up", "down")}
 """Names that a predicate may use without a topic, with the texts that each can be."""

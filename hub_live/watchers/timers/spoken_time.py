@@ -19,10 +19,10 @@ _WEEKDAYS: Final = {
     "monday": 0, "tuesday": 1, "wednesday": 2, "thursday": 3, "friday": 4, "saturday": 5, "sunday": 6,
     "montag": 0, "dienstag": 1, "mittwoch": 2, "donnerstag": 3, "freitag": 4, "samstag": 5, "sonntag": 6,
 }  # fmt: skip
+DAYS: Final = (*_DAYS, *_WEEKDAYS)
 _WORDS: Final = (
     "",
-    *_DAYS,
-    *_WEEKDAYS,
+    *DAYS,
     *(f"on {day}" for day in _WEEKDAYS),
     *(f"am {day}" for day in _WEEKDAYS),
 )

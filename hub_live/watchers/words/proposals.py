@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -26,7 +26,7 @@ from hub_live.watchers.words.shapes import load_shapes
 
 _LANGUAGES: Final = ("en", "de")
 _HOLE: Final = re.compile(r"\{(\w+)\}")
-_METHOD: Final = "devices.hub.WatcherSkill.watch"
+_SKILL: Final = "devices.hub.WatcherSkill"
 
 Check = Callable[[WatcherRequest], WatcherRequest]
 """Returns a watcher as it would be made, or raises what is wrong with it."""
@@ -68,24 +68,31 @@ class Proposals:
         return self._made.get((user, sentence))
 
     async def meant(self, sentence: str, naming: Naming, *, user: str, language: str) -> SentenceCall | None:
-        """Return the call that makes the watcher of a sentence; None where that has none of the shapes."""
-        if await self._read(sentence, naming, user=user, language=language) is None:
-            return None
-        target = find_path(naming.devices, _METHOD, current=None)
-        return SentenceCall(target, {"sentence": sentence}, likely_language(sentence, language))
+        """Return the call that does once, or makes the watcher of, what a sentence says; None for others."""
+        for reading in self._readings(naming, user=user, language=language):
+            method, arguments = await reading.once(sentence[: limits.MOST_SENTENCE]) or ("", {})
+            if not method and await reading.watcher(sentence[: limits.MOST_SENTENCE]) is not None:
+                method, arguments = "watch", {"sentence": sentence}
+            if method:
+                target = find_path(naming.devices, f"{_SKILL}.{method}", current=None)
+                return SentenceCall(target, arguments, likely_language(sentence, language))
+        return None
 
     async def _read(
         self, sentence: str, naming: Naming, *, user: str, language: str
     ) -> WatcherRequest | None:
+        for reading in self._readings(naming, user=user, language=language):
+            if (made := await reading.watcher(sentence[: limits.MOST_SENTENCE])) is not None:
+                return made
+        return None
+
+    def _readings(self, naming: Naming, *, user: str, language: str) -> Iterator[Reading]:
         for each in dict.fromkeys((language, *_LANGUAGES)):
             if (shapes := load_shapes(each)) is not None:
                 understand = partial(
                     self.finder.understand, language=each, current=None, user=user, patient=True
                 )
-                reading = Reading(naming, user, shapes, each, understand)
-                if (made := await reading.watcher(sentence[: limits.MOST_SENTENCE])) is not None:
-                    return made
-        return None
+                yield Reading(naming, user, shapes, each, understand)
 
     async def _planned(
         self, sentence: str, naming: Naming, *, user: str, check: Check

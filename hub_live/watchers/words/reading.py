@@ -66,7 +66,7 @@ class Reading:
             self.sources.clear()
             self.texts.clear()
             made: dict[str, Any] = {"name": self.title}
-            if "times" in found and (made_of := self._schedule(found["times"])):
+            if "times" in found and (made_of := self._time("times", found["times"])[0]):
                 made["schedule"] = made_of
             elif "condition" in found and (made_of := self._condition(*self.shapes.cut(found["condition"]))):
                 made["predicate"] = made_of
@@ -84,10 +84,29 @@ class Reading:
                     continue
         return None
 
+    async def once(self, sentence: str) -> tuple[str, dict[str, Json]] | None:
+        """Return the method of `WatcherSkill`, with its arguments, for what is done once at a time of day.
+
+        Returns:
+            None where the time comes again, and for several steps: a timer makes one call.
+        """
+        for found, _ in self.shapes.found("orders", self.shapes.tidy(sentence)):
+            if "times" not in found:
+                continue
+            time, day = self._time("moments", found["times"])
+            match await self._steps(action) if time and (action := _action(found)) else []:
+                case [{"notify": text, **more}] if not more:
+                    return "remind_at", {"time": time, "text": text, "day": day}
+                case [{"call": path, "arguments": given, **more}] if not more and self._is_exact:
+                    called = {"call": path, "arguments": given, "text": title_of(action)}
+                    return "call_at", {"time": time, "day": day, **called}
+        return None
+
     # -- when -------------------------------------------------------------------------------------
 
-    def _schedule(self, text: str) -> str:
-        for found, meaning in self.shapes.found("times", text):
+    def _time(self, table: str, text: str) -> tuple[str, str]:
+        """Return a time in the form of a table, and the day on which alone it is."""
+        for found, meaning in self.shapes.found(table, text):
             said = {name: each.lower() for name, each in found.items()}
             for name, table in (("day", "days"), ("sun", "suns"), ("side", "sides")):
                 if name in said:
@@ -96,8 +115,8 @@ class Reading:
                 said["time"] = said["time"].removesuffix("uhr").strip()
                 is_late = said["time"].endswith("m") or int(re.split(r"\D", said["time"])[0]) >= _NOON
                 said["evening"] = said["time"] if is_late else f"{said['time']} pm"
-            return meaning.format(**said)
-        return ""
+            return meaning.format(**said), said.get("on", "")
+        return "", ""
 
     def _condition(self, text: str, held: str = "", *, parts: int = _MOST_PARTS) -> str:
         made = self._one(text)
@@ -201,6 +220,11 @@ class Reading:
         if call.target.method.flags.read_only:
             return None
         return {"call": call.target.path, "arguments": call.arguments}
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether nothing that was only near to a sentence is among what was understood."""
+        return not any(isinstance(each, SentenceChoice) for each in self._meanings.values())
 
     def _undone(self, step: dict[str, Json], methods: list[str]) -> dict[str, Json] | None:
         """Return the call of one of some methods that ends what a step has begun."""

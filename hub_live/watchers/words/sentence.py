@@ -22,7 +22,7 @@ from hub_live import limits
 from hub_live.watchers.decisions.approved import is_range
 from hub_live.watchers.definition import WatchedValue, WatcherRequest, duration_of
 from hub_live.watchers.predicates import parse
-from hub_live.watchers.predicates.clock import WEEKDAYS, time_text
+from hub_live.watchers.predicates.clock import DAYS, WEEKDAYS, time_text
 from hub_live.watchers.predicates.syntax import Node
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.words.parts import between
@@ -309,8 +309,8 @@ def schedule_text(schedule: str) -> Phrase:
     if times.sun:
         sun = _bold(Phrase("sunset" if times.sun == "sunset" else "sunrise"))
         if not (seconds := times.offset.total_seconds()):
-            return Phrase("At {sun}", sun=sun)
-        template = "{time} before {sun}" if seconds < 0 else "{time} after {sun}"
+            return Phrase("Every day at {sun}", sun=sun)
+        template = "Every day {time} before {sun}" if seconds < 0 else "Every day {time} after {sun}"
         return Phrase(template, time=_bold(lasting(abs(seconds))), sun=sun)
     if each := _EACH.fullmatch(times.cron):
         return Phrase("Every {time}", time=_bold(f"{each[1]} min" if each[1] else f"{each[2]} h"))
@@ -319,7 +319,7 @@ def schedule_text(schedule: str) -> Phrase:
         if at[3] in _TIMES:
             return Phrase(_TIMES[at[3]], time=time)
         if at[3].isdecimal():
-            return Phrase("Every {day} at {time}", day=_bold(Phrase(WEEKDAYS[int(at[3]) - 1])), time=time)
+            return Phrase("Every {day} at {time}", day=_bold(Phrase(DAYS[int(at[3]) - 1])), time=time)
     return _bold(schedule)
 
 
@@ -352,7 +352,7 @@ def _clock(op: str, node: Node, value: float | str | bool) -> Phrase:
     if op != "==" or not isinstance(value, str):
         raise _Unsaid
     if value in WEEKDAYS:
-        return Phrase("it is {day}", day=_bold(Phrase(value)))
+        return Phrase("it is {day}", day=_bold(Phrase(value.title())))
     return Phrase("the sun is down" if value == "down" else "the sun is up")
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from agent_core.sentences.phrasebook import number_words
 from agent_core.sentences.responses import primary
+from hub_live.watchers.timers.spoken_time import DAYS
 
 _FOLDER: Final = Path(__file__).parent
 _NUMBER: Final = r"(?P<number>(?:[-−]|minus )?\d+(?:[.,]\d+)?)(?: ?[^\s\d,]{1,12})?"
@@ -62,7 +63,7 @@ class Shapes:
         )
         for pattern, instead in self.data["also"]:
             said = re.sub(pattern, instead, said, count=1, flags=re.IGNORECASE)
-        units = "|".join(self.data["units"].values())
+        units = "|".join((*self.data["units"].values(), "uhr|[ap]m"))
         return re.sub(
             rf"\b[^\W\d_]+(?= (?:{units})\b)",
             lambda found: str(self.numbers.get(found[0].lower(), found[0])),
@@ -91,6 +92,7 @@ def load_shapes(language: str) -> Shapes | None:
     data = yaml.safe_load(file.read_text("utf-8"))
     one_of = {
         "day": data["days"],
+        "on": DAYS,
         "sun": data["suns"],
         "side": data["sides"],
         "state": sorted(data["states"], key=len, reverse=True),
@@ -106,7 +108,8 @@ def load_shapes(language: str) -> Shapes | None:
         "number": _NUMBER,
         "duration": rf"(?P<duration>\d{{1,4}} ?(?:{units}))",
     }
-    times = (_compiled(pattern, tuple(fragments.items())).pattern for pattern, _ in data["times"])
+    patterns = (pattern for pattern, _ in (*data["times"], *data["moments"]))
+    times = (_compiled(pattern, tuple(fragments.items())).pattern for pattern in patterns)
     fragments["times"] = f"(?P<times>{_NAMED.sub('(?:', '|'.join(times))})"
     return Shapes(data, fragments, number_words(primary(language)))
 

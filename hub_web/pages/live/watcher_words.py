@@ -209,7 +209,7 @@ class SentenceForm:
 
     def _build_when(self, given: WatcherRequest | None) -> None:
         times = times_of(given.schedule or "") if given else ("value", "")
-        days = {each: text.message(each) for each in WEEKDAYS}
+        days = {each: text.message(each.title()) for each in WEEKDAYS}
         begins = {
             "value": text("When something is so"),
             "day": text("Every day"),

@@ -118,12 +118,12 @@ SENTENCES: list[tuple[str, str, dict[str, Any]]] = [
         {"predicate": "level < -18.5"},
     ),
     ("At 22:00 drain the tank.", "Every day at 22:00: drain the tank (yard).", {"then": [DRAIN]}),
-    ("drain the tank at sunset", "At sunset: drain the tank (yard).", {"schedule": "sunset"}),
+    ("drain the tank at sunset", "Every day at sunset: drain the tank (yard).", {"schedule": "sunset"}),
     ("On weekdays at 7 drain the tank", "On weekdays at 07:00: drain the tank (yard).", {}),
-    ("drain the tank every monday at 7:30 pm", "Every monday at 19:30: drain the tank (yard).", {}),
+    ("drain the tank every monday at 7:30 pm", "Every Monday at 19:30: drain the tank (yard).", {}),
     ("every 15 minutes drain the tank", "Every 15 min: drain the tank (yard).", {}),
     ("set the pump every evening at 10 to 40", "Every day at 22:00: set the pump to 40 (yard).", {}),
-    ("remind me every monday at 19:00 to clean", "Every monday at 19:00: tell me “Clean”.", {}),
+    ("remind me every monday at 19:00 to clean", "Every Monday at 19:00: tell me “Clean”.", {}),
     (
         "when there is a leak, turn on the lamp and turn it off after five minutes",
         f"When Tank leak (yard, now off) is on: {ON}, then after 5 min, {OFF}.",
@@ -152,7 +152,7 @@ SENTENCES: list[tuple[str, str, dict[str, Any]]] = [
         {},
     ),
     ("Um 22 Uhr leere die Zisterne", "Every day at 22:00: drain the tank (yard).", {}),
-    ("Bei Sonnenuntergang leere bitte die Zisterne", "At sunset: drain the tank (yard).", {}),
+    ("Bei Sonnenuntergang leere bitte die Zisterne", "Every day at sunset: drain the tank (yard).", {}),
     ("Werktags um 6:30 Uhr stelle die Pumpe auf 40", "On weekdays at 06:30: set the pump to 40 (yard).", {}),
     (
         "Wenn die Lampe 10 Minuten an ist, schalte sie aus",
@@ -170,7 +170,11 @@ SENTENCES: list[tuple[str, str, dict[str, Any]]] = [
         f"{DOOR} is open and it is between 22:00 and 06:00: tell me “Die Tür ist offen”, then {ON}.",
         {},
     ),
-    ("Leere die Zisterne 30 Minuten vor Sonnenaufgang", "30 min before sunrise: drain the tank (yard).", {}),
+    (
+        "Leere die Zisterne 30 Minuten vor Sonnenaufgang",
+        "Every day 30 min before sunrise: drain the tank (yard).",
+        {},
+    ),
 ]
 
 
@@ -251,10 +255,43 @@ async def test_in_a_chat_without_a_model_a_person_confirms_the_sentence(yard: ht
     assert asked["arguments"]["does"] == SENTENCES[0][1]
     answer = await yard.post("/api/skills/call", json={**body, "confirmation": asked["confirmation"]})
     assert answer.json()["result"]["title"] == SENTENCES[0][0]
-    meant = (await yard.get("/api/skills/sentence", params={"q": "at 22:00 drain the tank"})).json()
-    assert [each["path"] for each in meant["calls"]] == ["devices.hub.WatcherSkill.watch"]
     none = (await yard.get("/api/skills/sentence", params={"q": "tell me when the next train leaves"})).json()
     assert none["calls"] == []
+
+
+ONCE: list[tuple[str, str, dict[str, Any]]] = [
+    ("drain the tank at 10 pm", "call_at", {"time": "10 pm", "day": "", "text": "Drain the tank"}),
+    ("Please, at 22:00 set the pump to 30", "call_at", {"time": "22:00", "arguments": {"speed": 30}}),
+    ("set the pump tonight at 10 to 30", "call_at", {"time": "10 pm", "day": ""}),
+    ("drain the tank on Monday at 7", "call_at", {"time": "7", "day": "monday"}),
+    ("tell me at 10 pm to sleep", "remind_at", {"time": "10 pm", "text": "To sleep"}),
+    ("schalte um 22 Uhr die Lampe aus", "call_at", {"time": "22", "text": "Schalte die Lampe aus"}),
+    ("Schalte die Lampe morgen um 7 ein", "call_at", {"time": "7", "day": "morgen"}),
+    ("leere heute Abend um zehn Uhr die Zisterne", "call_at", {"time": "10 pm", "day": "heute"}),
+    ("leere die Zisterne am Morgen um 7", "call_at", {"time": "7", "day": ""}),
+    ("drain the tank on Mondays at 7", "watch", {}),
+    ("every day at 10 pm drain the tank", "watch", {}),
+    ("drain the tank at 10 pm every night", "watch", {}),
+    ("schalte jeden Abend um 22 Uhr die Lampe aus", "watch", {}),
+    ("leere werktags um 7 die Zisterne", "watch", {}),
+    ("at 22:00 drain the tank and turn off the lamp", "watch", {}),
+]
+"""With the method, and some of its arguments."""
+
+
+async def test_what_is_done_at_a_time_is_done_once_unless_it_comes_again(yard: httpx.AsyncClient) -> None:
+    wrong = []
+    for sentence, method, some in ONCE:
+        meant = (await yard.get("/api/skills/sentence", params={"q": sentence})).json()["calls"]
+        call: dict[str, Any] = meant[0] if meant else {"path": "", "arguments": {}}
+        if call["path"].rpartition(".")[2] != method or not some.items() <= call["arguments"].items():
+            wrong.append((sentence, call))
+    assert not wrong, "\n".join(map(str, wrong))
+    answer = await yard.post("/api/chat", json={"message": ONCE[0][0]})
+    assert "I will do that" in answer.text, answer.text
+    [timer] = (await yard.get("/api/timers")).json()
+    assert (timer["text"], timer["schedule"]) == ("Drain the tank", None)
+    assert (timer["call"], (await yard.get("/api/watchers")).json()) == (DRAIN["call"], [])
 
 
 async def test_a_step_that_nothing_understands_is_not_looked_for_again_and_again(

@@ -44,8 +44,8 @@ SENTENCES = [
     ),
     (
         {"schedule": "30 min before sunset", "predicate": 'disk == "open"', "then": [{"notify": "Dark"}]},
-        f"30 min before sunset, if {DISK} is open: tell me “Dark”.",
-        f"30 min vor Sonnenuntergang, falls {PLATTE} offen ist: melde es mir: „Dark“.",
+        f"Every day 30 min before sunset, if {DISK} is open: tell me “Dark”.",
+        f"Jeden Tag 30 min vor Sonnenuntergang, falls {PLATTE} offen ist: melde es mir: „Dark“.",
     ),
     (
         {"predicate": 'mean(disk, "10m") >= 5', "instruction": "Be wise.", "allow": [{"path": STOP}]},
