@@ -1,22 +1,47 @@
-"""A call as a question to a person: the declared sentence of its method that says just these arguments."""
+"""A call as a question to a person: a declared sentence that says just these arguments, or its labels."""
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from hassil import Alternative, Group, ListReference, Permutation, TextChunk
 
 from agent_core import limits
 from agent_core.schemas.arguments import secret_arguments
+from agent_core.search.catalogue import Target
 from agent_core.sentences.templates import BadTemplate, parsed, slots_of
+from agent_core.skills.labels import Labels
 from contracts.devices.registration import Method
 from contracts.wire import Json
 
+_GERMAN: Final = "de"
+"""Of which there are common labels, also for a skill that has none of its own."""
 
-def questions_of(method: Method, arguments: Mapping[str, Json]) -> dict[str, str]:
+
+def questions_of(target: Target, arguments: Mapping[str, Json]) -> dict[str, str]:
     """Return the questions by language, as ``{"en": "Unlock the front door for 5 minutes?"}``.
 
-    A language has none where no sentence of the method has all arguments, or one is too long to be said.
+    A language without such a sentence has its labels, as ``Einschalten (Licht): Helligkeit 30?``; English has
+    the summary of the method in place of that, and none has what is secret or too long to be said.
     """
+    made = spoken_questions(target.method, arguments)
+    if secret_arguments(target.method) & arguments.keys():
+        return made
+    for language in {_GERMAN, *target.labels} - {"en"} - made.keys():
+        label = Labels(target.labels, language)
+        said = {name: _labelled(value, label) for name, value in arguments.items() if value is not None}
+        words, value = label(target.method.name), target.method.name.removeprefix("set_")
+        if language == _GERMAN and value != target.method.name and words == label(value):
+            words = f"{words} einstellen"
+        given = ", ".join(f"{label(name, of=target.method.name)} {text}" for name, text in said.items())
+        question = f"{words} ({label(target.skill)}){given and f': {given}'}?"
+        if all(said.values()) and len(question) <= limits.MAX_QUESTION:
+            made[language] = question
+    return made
+
+
+def spoken_questions(method: Method, arguments: Mapping[str, Json]) -> dict[str, str]:
+    """Return those questions that are a sentence of the method."""
     if secret_arguments(method) & arguments.keys():
         return {}
     said = {name: _said(value) for name, value in arguments.items() if value is not None}
@@ -73,6 +98,13 @@ def _has_value(expression: object) -> bool:
     if isinstance(expression, Group):
         return any(map(_has_value, expression.items))
     return isinstance(expression, ListReference)
+
+
+def _labelled(value: Json, label: Labels) -> str:
+    if isinstance(value, bool):
+        return label.value("on" if value else "off")
+    each = [_said(one) for one in value] if isinstance(value, list) else [_said(value)]
+    return ", ".join(each) if all(each) else ""
 
 
 def _said(value: Json) -> str:

@@ -164,7 +164,7 @@ class Consent:
                     device_name=target.device_name,
                     method=method,
                     summary=target.method.summary,
-                    questions=questions_of(target.method, arguments),
+                    questions=questions_of(target, arguments),
                     labels=labels_of_call(target.labels, target.skill, target.method.name, arguments),
                     arguments=shown,
                     cut=shown != arguments,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from bus.rpc.caller import Caller
 from bus.rpc.request import CallRequest, OnProgress
 from contracts.errors import CallError, ErrorCode
+from contracts.phrases import Phrase
 from contracts.wire import Json
 
 _FINAL = frozenset({ErrorCode.BAD_ARGUMENTS, ErrorCode.NEEDS_CONFIRMATION, ErrorCode.CANCELLED})
@@ -65,7 +66,10 @@ def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
     name = f"{request.skill}.{request.method}"
     if not failures:
         return CallError(
-            ErrorCode.OFFLINE, f"no device with {name} is connected", hint="Start a spoke that has it."
+            ErrorCode.OFFLINE,
+            "no device with {name} is connected",
+            name=name,
+            hint="Turn on a device that has it.",
         )
     if len(failures) == 1:
         return failures[0]
@@ -74,5 +78,9 @@ def _combined(request: CallRequest, failures: list[CallError]) -> CallError:
     said = [error.code for error in failures if error.code is not ErrorCode.OFFLINE]
     code = codes.pop() if len(codes) == 1 else said[-1]
     names = (request.names.get(error.device or "", error.device) for error in failures)
-    each = "; ".join(f"{name}: {error.message}" for name, error in zip(names, failures, strict=True))
-    return CallError(code, f"no device could run {name}: {each}", hint=failures[-1].hint)
+    texts = [
+        Phrase("{name}: {error}", name=device, error=error.message)
+        for device, error in zip(names, failures, strict=True)
+    ]
+    each = Phrase.joined("; ", texts)
+    return CallError(code, "no device could run {name}: {each}", name=name, each=each, hint=failures[-1].hint)

@@ -312,6 +312,9 @@ class CallToConfirm(Part):
         """Return what the call does as a question; empty where that is not known."""
         if question := self.questions.get(language):
             return escaped(question)
+        label = self.labels.get(language, {}).get(self.method.rpartition(".")[2])
+        if label and language != "en":
+            return f"{escaped(label)}?"
         summary = shortened(escaped(self.summary).rstrip("."), limits.MAX_QUESTION_SHOWN)
         return f"{summary}?" if summary else ""
 

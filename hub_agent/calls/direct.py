@@ -113,7 +113,7 @@ class DirectCalls:
                 device_name=target.device_name,
                 method=f"{target.skill}.{target.method.name}",
                 summary=target.method.summary,
-                questions=questions_of(target.method, arguments),
+                questions=questions_of(target, arguments),
                 labels=labels_of_call(target.labels, target.skill, target.method.name, arguments),
                 arguments=without_secrets(target.method, all_shown(arguments, error)),
             )

@@ -56,7 +56,7 @@ class WordConsent(Consent):
             return
         entities = shown.get("entities") if wanted is not None else None
         names = [str(each) for each in entities] if isinstance(entities, list) else []
-        asked = questions_of(call.target.method, call.arguments).get(self._language, "")
+        asked = questions_of(call.target, call.arguments).get(self._language, "")
         self.question = self._worded(names, asked)
         raise CallError(
             ErrorCode.NEEDS_CONFIRMATION,

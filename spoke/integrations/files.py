@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from contracts.errors import Conflict, Forbidden, NotFound, StrawberryError
+from contracts.errors import Conflict, Forbidden, InvalidMessage, NotFound, StrawberryError
 from identity.confined import Directory, open_below, parts_of
 from strawberry_skills import Skill, Unit, skill_method
 
@@ -129,7 +129,7 @@ class FilesSkill(Skill):
         """
         wanted, until = words.casefold().split(), time.monotonic() + _SEARCH_S
         if not wanted:
-            raise ValueError("words to search for are missing")
+            raise InvalidMessage("words to search for are missing")
         found: list[Found] = []
         for place in [path.strip("/")] if path.strip("/") else self.settings.folders:
             with self._opened(place) as directory:

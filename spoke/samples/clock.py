@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+from contracts.errors import NotFound
 from strawberry_skills import Skill, skill_method
 
 
@@ -92,4 +93,6 @@ def _now(time_zone: str | None) -> datetime:
     try:
         return datetime.now(ZoneInfo(time_zone))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"there is no time zone {time_zone!r}; find_time_zones lists them") from None
+        raise NotFound(
+            "there is no time zone {name!r}", name=time_zone, hint="Name one as Europe/Berlin."
+        ) from None

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from contracts.errors import InvalidMessage
 from strawberry_skills import Skill, Unit, skill_method
 
 _HEX_COLOR = re.compile(r"#[0-9a-f]{6}\Z")
@@ -110,7 +111,10 @@ class LampSkill(Skill):
         wanted = color.strip().lower()
         wanted = _COLORS.get(wanted, wanted)
         if not _HEX_COLOR.match(wanted):
-            raise ValueError(f"{color!r} is no colour; it is #rrggbb or one of {', '.join(_COLORS)}")
+            known = ", ".join(_COLORS)
+            raise InvalidMessage(
+                "{color!r} is no colour", color=color, known=known, hint="Possible are {known} and #rrggbb."
+            )
         return self._set(is_on=True, color=wanted)
 
     @skill_method(

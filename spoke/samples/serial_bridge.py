@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, Field
 
+from contracts.errors import InvalidMessage, LinkError
 from contracts.rates import Backoff
 from strawberry_skills import Skill, skill_method
 
@@ -79,10 +80,10 @@ class SerialSkill(Skill):
             line: Printable text, at most 200 characters, without a line end.
         """
         if not line.isprintable() or len(line) > _LONGEST:
-            raise ValueError(f"a line is printable text of at most {_LONGEST} characters")
+            raise InvalidMessage("a line is printable text of at most {most} characters", most=_LONGEST)
         with self._lock:
             if self._port is None:
-                raise OSError("the serial port is not open; is the cable plugged in?")
+                raise LinkError("the serial port is not open", hint="Look whether the cable is plugged in.")
             self._port.write(f"{line}\n".encode())
 
     def _read(self) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +8,7 @@ from agent_core.loop import run_sentence
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.matching import OutOfSteps, Steps
-from agent_core.sentences.questions import questions_of
+from agent_core.sentences.questions import questions_of, spoken_questions
 from agent_core.sentences.templates import compile_template, spoken_sentence
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
@@ -367,7 +368,29 @@ def test_speech_to_text_gets_the_words_of_a_definition_and_of_an_optional_value(
 def test_a_call_is_asked_about_in_the_words_that_say_all_of_it(
     template: str, arguments: dict[str, Json], question: str | None
 ) -> None:
-    assert questions_of(method("unlock", template), arguments).get("en") == question
+    assert spoken_questions(method("unlock", template), arguments).get("en") == question
+
+
+@pytest.mark.parametrize(
+    ("given", "question"),
+    [
+        ({"degrees": 30, "room": "Bad"}, "Vorlauf einstellen (Heizung): Grad 30, Raum Bad?"),
+        (
+            {"degrees": 30, "rooms": ["Bad", "Flur"]},
+            "Vorlauf einstellen (Heizung): Grad 30, Räume Bad, Flur?",
+        ),
+        ({"boost": True}, "Vorlauf einstellen (Heizung): Schub An?"),
+        ({"room": {"a": 1}}, None),
+        ({"room": "x" * 101}, None),
+    ],
+)
+def test_a_call_without_a_sentence_is_asked_about_by_its_german_labels(
+    given: dict[str, Json], question: str | None
+) -> None:
+    labels = {"de": {"flow": "Vorlauf", "room": "Raum", "rooms": "Räume", "boost": "Schub"}}
+    target = replace(on("pc", method("set_flow"), skill="HeatingSkill"), labels=labels)
+    assert questions_of(target, given).get("de") == question
+    assert "en" not in questions_of(target, given)
 
 
 def test_examples_can_be_said() -> None:

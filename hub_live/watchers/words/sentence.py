@@ -9,7 +9,7 @@ from functools import cached_property, partial, reduce
 from typing import Final
 
 from agent_core.search.targets import AnyDirectory, find_path
-from agent_core.sentences.questions import questions_of
+from agent_core.sentences.questions import spoken_questions
 from agent_core.skills.labels import DeclaredLabels, Labels
 from agent_core.times import UNITS
 from contracts import topics
@@ -122,7 +122,7 @@ class Naming:
         declared = skill.registration.labels if skill is not None else {}
         said = {
             language: f"{question[:1].lower()}{question[1:].removesuffix('?')}"
-            for language, question in questions_of(target.method, call.arguments).items()
+            for language, question in spoken_questions(target.method, call.arguments).items()
         }
         for language in {"en", "de", *declared} - said.keys():
             label = Labels(declared, language)

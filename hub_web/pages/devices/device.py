@@ -28,7 +28,7 @@ from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
 from hub_web.pages.devices.installation import Installation
 from hub_web.pages.devices.programs import Programs
 from hub_web.pages.devices.review import Review
-from hub_web.parts.calls.calls import call, call_by_form, flags, human, labels_of, run_by_form
+from hub_web.parts.calls.calls import call, call_by_form, flags, human, labels_of, method_summary, run_by_form
 from hub_web.parts.calls.forms import SchemaForm, choice, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
@@ -338,7 +338,8 @@ def method_row(skill: SkillBody, method: MethodBody) -> None:
     with ui.element("div").classes("sb-method"):
         with stack().classes("sb-tight sb-grow"):
             Words("p", labels_of(skill)(method.name), "sb-strong")
-            Words("p", method.summary, "sb-muted")
+            if told := method_summary(skill, method):
+                Words("p", told, "sb-muted")
             with row():
                 flags(method.flags)
             with folded(text("As code")):

@@ -21,7 +21,7 @@ from hub_web.api import part
 from hub_web.limits import MANY_TOPICS
 from hub_web.pages.live.watcher_words import SentenceForm
 from hub_web.pages.live.watchers import rule_of
-from hub_web.parts.calls.calls import labels_of, method_words
+from hub_web.parts.calls.calls import labels_of, method_summary, method_words
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import Words, actions, card, folded, note, refilled, row, stack
 from hub_web.parts.names import load_names, now_words
@@ -176,7 +176,7 @@ class _Form:
         if found is None:
             return None, kept
         skill, method = found
-        note(method.summary)
+        note(method_summary(skill, method))
         schema = method.parameters
         fields = {name: each for name, each in schema.get("properties", {}).items() if name not in kept}
         needed = [name for name in schema.get("required", ()) if name not in kept]

@@ -38,6 +38,13 @@ def method_words(skill: SkillBody, method: MethodBody) -> str:
     return f"{label(skill.skill)}: {label(method.name)} ({skill.device_name})"
 
 
+def method_summary(skill: SkillBody, method: MethodBody) -> str:
+    """Return what a method does; empty where it has a name in the language of the page, and no summary."""
+    said = text.message(method.summary)
+    is_named = method.name in skill.labels.get(LANGUAGE.get(), {})
+    return "" if is_named and said == method.summary and LANGUAGE.get() != "en" else said
+
+
 def _flags() -> dict[str, tuple[Tone, str, str]]:
     """Return the flags of methods: how each looks, its words, and what it means."""
     lost = text("Asks first if text from outside was read before.")
@@ -190,7 +197,8 @@ async def run_by_form(skill: SkillBody, method: MethodBody) -> None:
 
     label = labels_of(skill)
     with view.form(label(method.name), run, yes=text("Run"), no=text("Close"), wide=True):
-        Words("p", method.summary, "sb-muted")
+        if told := method_summary(skill, method):
+            Words("p", told, "sb-muted")
         with row():
             badge(skill.device_name, icon="devices")
             flags(method.flags)

@@ -11,7 +11,7 @@ from agent_core.skills.labels import Labels
 from agent_core.skills.settings import SETTINGS_METHODS
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.wire import Json
-from hub_web.parts.calls.calls import call
+from hub_web.parts.calls.calls import call, method_summary
 from hub_web.parts.calls.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.calls.schema import BadValue, Field, fields_of, read_value, shown_value
 from hub_web.parts.layout import Words, row
@@ -176,7 +176,9 @@ class Panel:
                 self._control(method, argument, state)
 
     def _button(self, method: MethodBody, label: str, arguments: dict[str, Json]) -> None:
-        view.button(label, lambda: self._run(method, arguments, None)).tooltip(method.summary)
+        view.button(label, lambda: self._run(method, arguments, None)).tooltip(
+            method_summary(self._skill, method)
+        )
 
     def _control(self, method: MethodBody, argument: Field, state: str | None) -> None:
         known = self._states.get(state) if state is not None else None
