@@ -335,6 +335,11 @@ def _document(registration: Registration, method: Method) -> Document:
     summary, _, rest = method.doc.strip().partition("\n")
     properties = method.parameters.get("properties", ())
     about = registration.doc.strip().partition("\n")[0]
+    labels = (
+        each.get(name, "")
+        for each in registration.labels.values()
+        for name in (registration.skill, method.name)
+    )
     return Document(
         method=" ".join(name_words(method.name)),
         skill=" ".join(word for word in name_words(registration.skill) if word != "skill"),
@@ -345,6 +350,7 @@ def _document(registration: Registration, method: Method) -> Document:
                 rest[: limits.INDEXED_TEXT],
                 sentence_words(sentences)[: limits.INDEXED_TEXT],
                 about[: limits.INDEXED_SUMMARY],
+                " ".join(labels),
                 registration.area or "",
             )
         ),

@@ -128,12 +128,14 @@
   if (!window.speechSynthesis) document.documentElement.classList.add("sb-mute");
 
   window.strawberry = {
-    // Reads a text aloud by the browser's own voice; asked again while it speaks, it stops.
-    speak(text) {
+    // Reads an answer aloud without its code by the browser's own voice; asked again while it speaks, it stops.
+    speak(answer) {
       const { speaking } = speechSynthesis;
       speechSynthesis.cancel();
       if (speaking) return;
-      const said = new SpeechSynthesisUtterance(text);
+      const words = answer.cloneNode(true);
+      for (const each of words.querySelectorAll(".sb-block")) each.remove();
+      const said = new SpeechSynthesisUtterance(words.textContent.trim());
       said.lang = document.documentElement.lang;
       speechSynthesis.speak(said);
     },

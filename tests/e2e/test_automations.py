@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from contracts.answers.watchers import Step
+from deploy.cli.client import HubClient
+from hub_live.watchers.words.reading import title_of
 from tests.e2e.house import House, Spoke, wait_for
 from tests.e2e.test_gateway_choice import setup_of
-from tests.model_server import Reply, ScriptedModel, SeenRequest, calls
+from tests.model_server import Reply, Says, ScriptedModel, SeenRequest, calls
 
 SKILL = '''
 from pathlib import Path
@@ -35,6 +38,11 @@ def note(what):
 class HomeSkill(Skill):
     """All that is in the house."""
 
+    labels = {"de": {
+        "freezer": "Gefrierschrank", "movement": "Bewegung im Garten", "leak": "Leck", "heating": "Heizung",
+        "garage": "Garage", "bell": "Klingel", "ann": "Ann", "ben": "Ben", "cleo": "Cleo",
+    }}
+
     @skill_method()
     def sense(self, name: str, value: float | bool | str) -> None:
         """Publish a value."""
@@ -47,27 +55,32 @@ class HomeSkill(Skill):
 
 
 class LightSkill(Skill):
-    @skill_method(sentences={"en": ["turn on [the] {light} light"]})
+    @skill_method(sentences={
+        "en": ["turn on [the] {light} light"], "de": ["schalte das Licht (im|am|auf der) {light} ein"],
+    })
     def turn_on(self, light: str) -> None:
         note(f"{light} on")
 
-    @skill_method(sentences={"en": ["turn off [the] {light} light"]})
+    @skill_method(sentences={
+        "en": ["turn off [the] {light} light"],
+        "de": ["schalte das Licht (im|am|auf der) {light} aus", "schalte {light} Licht aus"],
+    })
     def turn_off(self, light: str) -> None:
         note(f"{light} off")
 
 
 class FanSkill(Skill):
-    @skill_method(sentences={"en": ["turn on the fan"]})
+    @skill_method(sentences={"en": ["turn on the fan"], "de": ["schalte den Lüfter ein"]})
     def turn_on(self) -> None:
         note("fan on")
 
-    @skill_method(sentences={"en": ["turn off the fan"]})
+    @skill_method(sentences={"en": ["turn off the fan"], "de": ["schalte den Lüfter aus"]})
     def turn_off(self) -> None:
         note("fan off")
 
 
 class BlindSkill(Skill):
-    @skill_method(sentences={"en": ["lower the blinds"]})
+    @skill_method(sentences={"en": ["lower the blinds"], "de": ["lass die Jalousien herunter"]})
     def lower(self) -> None:
         note("blinds lowered")
 
@@ -79,19 +92,21 @@ class GateSkill(Skill):
 
 
 class HeatingSkill(Skill):
-    @skill_method(sentences={"en": ["set the heating to {mode}"]})
+    @skill_method(sentences={"en": ["set the heating to {mode}"], "de": ["stelle die Heizung auf {mode}"]})
     def set_mode(self, mode: str) -> None:
         note(f"heating {mode}")
 
 
 class MediaSkill(Skill):
-    @skill_method(sentences={"en": ["play the {what}"]})
+    @skill_method(sentences={"en": ["play the {what}"], "de": ["spiele (das|den) {what}"]})
     def play(self, what: str) -> None:
         note(f"{what} plays")
 
 
 class WaterSkill(Skill):
-    @skill_method(confirm=True, sentences={"en": ["close the valve"]})
+    labels = {"de": {"pressure": "Wasserdruck"}}
+
+    @skill_method(confirm=True, sentences={"en": ["close the valve"], "de": ["schließe das Ventil"]})
     def close_valve(self) -> None:
         note("valve closed")
 
@@ -113,6 +128,33 @@ ROW = re.compile(r"^\| .* \| `(strawberry watchers add .*)` \| (.*)\|$", re.MULT
 ROWS = [(command, sentence.strip()) for command, sentence in ROW.findall(DOCUMENT.read_text("utf-8"))]
 COMMANDS = {shlex.split(command)[3]: command for command, _ in ROWS}
 """By name, the table of the documentation."""
+GERMAN = {
+    "Hall light": "Bei Bewegung schalte das Licht im Flur ein und schalte es nach 8 Minuten wieder aus",
+    "Freezer": "Sag mir Bescheid, wenn der Gefrierschrank über -10 steigt",
+    "Chest freezer": "Melde dich, wenn die Truhe zu warm ist, und nach 8 Minuten noch einmal",
+    "Night door": "Wenn die Tür zwischen 22 Uhr und 6 Uhr offen ist, melde mir, dass die Tür offen ist, und "
+    "schalte das Licht auf der Terrasse ein",
+    "Letter box": "Sag mir Bescheid, wenn Post da ist, aber nur tagsüber",
+    "Blinds at dusk": "Wenn die Sonne untergeht, lass die Jalousien herunter",
+    "Path light": "Wenn Bewegung im Garten erkannt wird und es dunkel ist, schalte das Licht am Weg ein",
+    "Washing machine": "Sag mir Bescheid, wenn die Waschmaschine fertig ist",
+    "Leak": "Wenn ein Leck erkannt wird, schließe das Ventil und melde mir, dass Wasser auf dem Boden ist",
+    "All away": "Wenn Ann und Ben weg sind, stelle die Heizung auf Eco und schalte jedes Licht aus",
+    "Cleo is home": "Wenn Cleo nach Hause kommt, stelle die Heizung auf Komfort",
+    "Vacation": "Lass im Urlaub das Licht im Wohnzimmer nach Sonnenuntergang zwei Minuten lang an sein",
+    "Wake up": "Spiele werktags um 7 das Radio",
+    "Bins": "Erinnere mich am Montagabend daran, dass der Müll hinausmuss",
+    "Window": "Wenn das Fenster offen ist und die Heizung 2 Minuten lang an ist, stelle die Heizung auf aus",
+    "Bath fan": "Wenn die Luftfeuchtigkeit über 70 ist, schalte den Lüfter ein und nach 2 Minuten wieder aus",
+    "Battery": "Melde dich, wenn die Batterie unter 15 fällt",
+    "Doorbell": "Wenn es klingelt, spiele den Gong",
+    "Garage": "Sag mir Bescheid, wenn die Garage seit 8 Minuten offen ist",
+    "Gate": "Wenn der Knopf gedrückt wird, öffne das Tor für eine Minute",
+    "Water pressure": "Sag mir Bescheid, wenn der Wasserdruck unter 2 bar fällt",
+}
+"""The sentences of the table in German, and below what is said in them of the values of its commands."""
+WORDS = {"hall": "Flur", "porch": "Terrasse", "path": "Weg", "living": "Wohnzimmer", "every": "jedes"}
+WORDS |= {"eco": "Eco", "comfort": "Komfort", "off": "aus", "radio": "Radio", "chime": "Gong"}
 TESTED = (
     # The delays that it takes are of seconds, and its night and its Monday are now.
     (re.compile(r"""((?:--after |--if-still |for ")\d+)m"""), r"\1s"),
@@ -162,8 +204,8 @@ TABLE = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, Spoke]]:
-    with House(tmp_path_factory.mktemp("house")) as house:
+def house(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iterator[tuple[House, Spoke]]:
+    with House(tmp_path_factory.mktemp("house"), sandbox=sandbox_files) as house:
         (house.home / "strawberry.toml").write_text(
             f"[household]\nlatitude = 0.0\nlongitude = {MIDNIGHT_IS_AT}.0\n"
         )
@@ -211,9 +253,18 @@ def _parts(command: str) -> tuple[dict[str, str], dict[str, str], list[dict[str,
     return when, values, steps
 
 
-def _untold(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return steps whose texts may be others."""
-    return [{**each, "notify": ...} if "notify" in each else {"arguments": {}, **each} for each in steps]
+def _untold(steps: list[dict[str, Any]], words: dict[str, str]) -> list[Step]:
+    """Return steps whose texts may be others, with words of another language in what they call."""
+    found = map(Step.model_validate, steps)
+    return [
+        each.model_copy(
+            update={
+                "notify": each.notify and "",
+                "arguments": {name: words.get(str(value), value) for name, value in each.arguments.items()},
+            }
+        )
+        for each in found
+    ]
 
 
 @pytest.mark.slow
@@ -251,29 +302,64 @@ def test_the_usual_automations_run_without_a_model(house: tuple[House, Spoke]) -
     assert {each["model_calls"] for each in shown} == {0}
 
 
-def test_most_of_them_are_understood_from_one_sentence(house: tuple[House, Spoke]) -> None:
-    home, spoke = house
-    at_first = {
-        **dict.fromkeys(("motion", "door", "movement", "leak", "window", "heating", "garage"), False),
-        "freezer": -18,
-        "humidity": 50,
-        "battery": 90,
-        "bell": 1,
-        "ann": "home",
-        "ben": "home",
-        "cleo": "away",
-    }
-    for name, value in at_first.items():
-        call = {"device": spoke.id, "skill": "HomeSkill", "method": "sense"}
+AT_FIRST: dict[str, Any] = {
+    **dict.fromkeys(("motion", "door", "movement", "leak", "window", "heating", "garage"), False),
+    "freezer": -18,
+    "humidity": 50,
+    "battery": 90,
+    "bell": 1,
+    "ann": "home",
+    "ben": "home",
+    "cleo": "away",
+    **dict.fromkeys(("chest", "mail", "watts", "vacation", "button"), 0),
+}
+
+
+def _answered(client: HubClient, body: dict[str, Any], headers: dict[str, str]) -> Iterator[dict[str, Any]]:
+    for chunk in client.stream("/v1/chat/completions", body, headers):
+        event = chunk.get("x_strawberry", {})
+        if event.get("kind") == "confirmation":
+            assert event["arguments"]["does"]
+            client.request(
+                "POST", f"/api/turns/{event['turn']}/confirmations/{event['id']}", {"approve": True}
+            )
+        yield chunk
+
+
+def _made_in_the_chat(home: House, sentences: dict[str, str], words: dict[str, str]) -> list[Any]:
+    """Say sentences in the chat and say yes to each; return what is other than its command makes it."""
+    for name, value in AT_FIRST.items():
+        call = {"device": "house", "skill": "HomeSkill", "method": "sense"}
         home.ask("/api/skills/call", {**call, "kwargs": {"name": name, "value": value}})
-    understood = [each for each in ROWS if not each[1].startswith("*")]
-    assert len(understood) >= 14
-    wrong = []
-    for command, sentence in understood:
-        watcher = home.ask("/api/watchers/from-words", {"sentence": sentence})["watcher"]
+    wrong, client = list[Any](), home.client
+    for number, (sentence, command) in enumerate(sentences.items()):
+        body = {"model": "assistant", "stream": True, "messages": [{"role": "user", "content": sentence}]}
+        headers = {"X-Strawberry-Confirm": "true", "X-Strawberry-Conversation": f"{len(sentences)}-{number}"}
+        said = [event.get("x_strawberry", {}) for event in _answered(client, body, headers)]
+        made = {each["title"][:60]: each for each in home.ask("/api/watchers")}.get(title_of(sentence)[:60])
+        if made is None:
+            wrong.append((sentence, said))
+            continue
         when, _, steps = _parts(command)
-        if (_untold(watcher["then"]), {each: watcher.get(each) for each in when}) != (_untold(steps), when):
-            wrong.append((sentence, watcher))
+        then, wanted = _untold(made["then"], {}), _untold(steps, words if sentence in GERMAN.values() else {})
+        if (then, {each: made.get(each) for each in when}, made["state"]) != (wanted, when, "active"):
+            wrong.append((sentence, then, made["predicate"], made["schedule"], made["state"]))
+        assert made["model_calls"] == 0
+    return wrong
+
+
+def _sentences(*, of_a_model: bool) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for command, sentence in ROWS:
+        if sentence.startswith("*") is of_a_model:
+            found |= {sentence.strip("*"): command, GERMAN[shlex.split(command)[3]]: command}
+    return found
+
+
+def test_most_of_them_are_made_of_one_sentence_in_the_chat(house: tuple[House, Spoke]) -> None:
+    sentences = _sentences(of_a_model=False)
+    assert len(sentences) >= 28
+    wrong = _made_in_the_chat(house[0], sentences, WORDS)
     assert not wrong, "\n".join(map(str, wrong))
 
 
@@ -333,31 +419,23 @@ def test_the_examples_of_the_documentation_can_be_made(house: tuple[House, Spoke
 def test_the_others_are_made_of_one_sentence_by_a_model(
     house: tuple[House, Spoke], model: ScriptedModel
 ) -> None:
-    home, spoke = house
-    planned = {sentence.strip("*"): command for command, sentence in ROWS if sentence.startswith("*")}
-    assert len(planned) >= 7
-    for name in ("chest", "mail", "watts", "vacation", "button"):
-        given = {"name": name, "value": 0}
-        home.ask(
-            "/api/skills/call",
-            {"device": spoke.id, "skill": "HomeSkill", "method": "sense", "kwargs": given},
-        )
+    home, _ = house
+    planned = _sentences(of_a_model=True)
+    assert len(planned) >= 14
 
     def reply(seen: SeenRequest) -> Reply:
         said = seen.said("user")[-1]
-        command = next(command for sentence, command in planned.items() if sentence in said)
-        when, values, steps = _parts(command)
+        sentence = next(each for each in planned if each in said)
+        if seen.tools != ["plan"]:
+            watch = f"devices.hub.WatcherSkill.watch({sentence!r})"
+            return Says(text="It is made.") if seen.results else calls("python_exec", code=watch)
+        when, values, steps = _parts(planned[sentence])
         # A model names what it was shown.
         assert all(f"{each} = " in said or f"{each}: " in said for each in values.values())
-        return calls("plan", title=shlex.split(command)[3], values=values, then=steps, **when)
+        return calls("plan", title=title_of(sentence), values=values, then=steps, **when)
 
     model.script = reply
     home.cli(*setup_of(model))
     wait_for(lambda: "now other" in home.log("hub"), what="the hub to take the model")
-    for sentence, command in planned.items():
-        proposed = home.ask("/api/watchers/from-words", {"sentence": sentence})
-        when, _, steps = _parts(command)
-        watcher = proposed["watcher"]
-        assert (_untold(watcher["then"]), {each: watcher[each] for each in when}) == (_untold(steps), when)
-        made = home.ask("/api/watchers", {**watcher, "name": f"{watcher['title']} in words"})
-        assert (made["state"], made["model_calls"]) == ("active", 0)
+    wrong = _made_in_the_chat(home, planned, {})
+    assert not wrong, "\n".join(map(str, wrong))

@@ -71,6 +71,19 @@ def _say(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
+def test_an_answer_is_read_aloud_without_its_code(page_of: Visit, model: ScriptedModel) -> None:
+    model.script = lambda _: Says(text=ANSWER)
+    page = page_of().open("/chat")
+    page.evaluate("() => { speechSynthesis.speak = (said) => { window.said = [said.lang, said.text]; }; }")
+    _say(page, "Read it to me")
+    page.get_by_role("button", name="Read aloud").click()
+    language, said = page.wait_for_function("window.said").json_value()
+    assert (language[:2], said.split("\n")[0]) == ("en", "The front door is unlocked for 5 minutes.")
+    assert "garden" in said
+    assert "def wide" not in said
+    assert "content_copy" not in said
+
+
 def test_a_call_is_confirmed_with_its_real_arguments(
     page_of: Visit, picture: Picture, model: ScriptedModel, door: Spoke
 ) -> None:

@@ -149,7 +149,7 @@ def test_a_browser_that_wants_it_shows_notifications_while_no_page_is_open(
     devtools.on("ServiceWorker.workerRegistrationUpdated", lambda event: ids.extend(_registrations(event)))
     devtools.send("ServiceWorker.enable")
     wait_for(lambda: page.wait_for_timeout(50) or bool(ids), what="the service worker")
-    said = json.dumps({"title": "Tank", "body": "97 %", "path": "/watchers/tank", "tag": "1"})
+    said = json.dumps({"title": "Tank", "body": "97 %", "path": "/watchers", "tag": "1"})
     sent = {"origin": visitor.house.url, "registrationId": ids[-1], "data": said}
     devtools.send("ServiceWorker.deliverPushMessage", sent)
     shown = (
@@ -159,6 +159,20 @@ def test_a_browser_that_wants_it_shows_notifications_while_no_page_is_open(
     wait_for(
         lambda: page.wait_for_timeout(50) or page.evaluate(shown) == "Tank: 97 %", what="the notification"
     )
+    # A press on it, which no protocol makes: a page may be focused by a person's press alone.
+    visitor.context.service_workers[0].evaluate(
+        """async () => {
+            WindowClient.prototype.focus = async function () { return this; };
+            const [notification] = await self.registration.getNotifications();
+            const press = new NotificationEvent("notificationclick", { notification });
+            press.waitUntil = (opened) => { self.opened = opened; };
+            self.dispatchEvent(press);
+            await self.opened;
+        }"""
+    )
+    expect(page).to_have_url(f"{visitor.house.url}/watchers")
+    assert page.evaluate(shown) is None
+    page.get_by_role("button", name="Notifications", exact=False).click()
     page.get_by_role("button", name=f"Stop notifications on {device['name']}").click()
     expect(page.get_by_role("button", name="Notify me on this device")).to_be_visible()
     assert visitor.house.ask("/api/push")["devices"] == []

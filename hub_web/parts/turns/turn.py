@@ -440,7 +440,7 @@ class TurnBox:
                 _tool("timeline", text("Where the time went"), lambda: view.go(f"/turns/{self.turn}"))
 
     def _speak(self) -> None:
-        ui.run_javascript(f"strawberry.speak(getHtmlElement({self._answer.id}).innerText)")
+        ui.run_javascript(f"strawberry.speak(getHtmlElement({self._answer.id}))")
 
 
 def _tool(icon: str, label: str, on_click: Any) -> ui.button:
