@@ -12,7 +12,7 @@ from agent_core import limits
 from agent_core.schemas.arguments import check_arguments, secret_arguments, without_secrets
 from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
-from agent_core.sentences.questions import labels_of_call, questions_of
+from agent_core.skills.questions import labels_of_call, questions_of
 from agent_core.turn import TurnContext
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.errors import CallError, Declined, ErrorCode

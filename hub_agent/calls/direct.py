@@ -13,8 +13,8 @@ from agent_core.gateway.protocol import ToolCall
 from agent_core.schemas.arguments import arguments_digest, check_arguments, without_secrets
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.search.targets import find_target
-from agent_core.sentences.questions import labels_of_call, questions_of
 from agent_core.sentences.responses import response_text
+from agent_core.skills.questions import labels_of_call, questions_of
 from agent_core.tools.skill_calls import WHERE_TO_CONFIRM, Consent, SkillCalls, all_shown
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent_core.search.catalogue import SkillCall
-from agent_core.sentences.questions import questions_of
+from agent_core.skills.questions import questions_of
 from agent_core.tools.skill_calls import Consent, all_shown
 from agent_core.turn import TurnContext
 from contracts.errors import CallError, ErrorCode

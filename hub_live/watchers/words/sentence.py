@@ -9,8 +9,8 @@ from functools import cached_property, partial, reduce
 from typing import Final
 
 from agent_core.search.targets import AnyDirectory, find_path
-from agent_core.sentences.questions import spoken_questions
 from agent_core.skills.labels import DeclaredLabels, Labels
+from agent_core.skills.questions import spoken_questions
 from agent_core.times import UNITS
 from contracts import topics
 from contracts.answers.watchers import Allowed, Step
