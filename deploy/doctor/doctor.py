@@ -98,11 +98,13 @@ def examine(
 
 def _databases(home: Home) -> Iterator[Check]:
     if isinstance(place := find_database(home), str):
-        from hub_registry.storage.postgresql import parsed, shown
+        from hub_registry.storage.postgresql import is_empty, parsed, shown
         from hub_registry.storage.store import opened
 
         try:
-            opened(place).close()
+            # Tables without a key would keep the hub from its first start.
+            if not is_empty(place):
+                opened(place).close()
         except StrawberryError as error:
             yield failed("database", error.message, error.hint)
         else:

@@ -133,6 +133,8 @@ def set_up_logging(*, debug: bool, quiet: bool = False, as_json: bool = False) -
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.WARNING)
+    # nats-py begins TLS on a connection that is open: asyncio warns of it, without harm, when that ends.
+    logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(record.msg))
     if not debug and not quiet:
         for package in _PACKAGES:
             logging.getLogger(package).setLevel(logging.INFO)

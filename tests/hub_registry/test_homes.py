@@ -18,8 +18,9 @@ from bus.link import open_link
 from contracts.errors import ConfigError, LoginRefused
 from deploy.cli.main import main
 from deploy.directory import Home as Directory
+from deploy.doctor.doctor import _databases
 from deploy.settings.settings import read_database
-from hub_registry.storage.postgresql import PostgreSQL, of_home
+from hub_registry.storage.postgresql import PostgreSQL, is_empty, of_home
 from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.store import open_store
 from identity.keys import KeyPair
@@ -119,6 +120,12 @@ def test_a_home_is_copied_into_its_schema_and_back(
             None,
             "fir.hub",
         )
+
+
+def test_the_doctor_leaves_a_database_empty_in_which_a_home_is_to_begin(url: str, tmp_path: Path) -> None:
+    (tmp_path / "strawberry.toml").write_text(f'[database]\nurl = "{url}"\n')
+    assert [each.ok for each in _databases(Directory(tmp_path))] == [True]
+    assert is_empty(url)
 
 
 def test_the_name_of_a_home_is_in_its_settings(url: str, tmp_path: Path) -> None:
