@@ -146,7 +146,6 @@ class OllamaBackend:
         """Names of entries whose model takes no pictures."""
 
     async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
-        """See ``backend.Backend.ask``."""
         import httpx
         import ollama
 

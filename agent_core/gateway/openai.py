@@ -49,7 +49,6 @@ class DirectBackend:
         self._client = client
 
     async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
-        """See ``backend.Backend.ask``."""
         import httpx
 
         reply = _StreamedReply(model)

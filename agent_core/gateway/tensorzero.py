@@ -175,7 +175,6 @@ class TensorZeroBackend:
         self._variants = {model.entry.name: _variant(number) for number, model in enumerate(models)}
 
     async def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
-        """See ``backend.Backend.ask``."""
         from tensorzero import TextChunk, ToolCallChunk
         from tensorzero.types import BaseTensorZeroError
 

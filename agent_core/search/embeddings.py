@@ -274,7 +274,6 @@ class _OpenAIEmbeddings:
         self._headers = {"Authorization": f"Bearer {model.key.get_secret_value()}"} if model.key else {}
 
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
-        """See ``Embed``."""
         import httpx
 
         body = {"model": self._model, "input": list(texts)}

@@ -53,7 +53,6 @@ class NativeToolset:
         await self._take(await self._catalogue.search(message))
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
-        """See ``toolset.Toolset.run``."""
         if call.name == _SEARCH.name:
             return await self._search(call)
         tool = self._tools.get(re.sub(r"[^A-Za-z0-9_-]", "_", call.name))

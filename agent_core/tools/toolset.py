@@ -136,7 +136,6 @@ class SkillToolset:
         return TOOL_SPECS
 
     async def run(self, call: ToolCall, context: TurnContext) -> ToolOutcome:
-        """See ``Toolset.run``."""
         name = _ALIASES.get(call.name, call.name)
         spec = next((spec for spec in TOOL_SPECS if spec.name == name), None)
         if spec is None:

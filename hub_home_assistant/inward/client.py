@@ -100,14 +100,12 @@ class HomeAssistant:
             await self._show()
 
     def state(self, entity: Entity) -> State:
-        """See `House`."""
         known = self._states.get(entity.id) if self._connection is not None else None
         return known or State()
 
     async def call(
         self, domain: str, service: str, entities: Sequence[Entity], data: Mapping[str, Json]
     ) -> None:
-        """See `House`."""
         fields: dict[str, Json] = {"service_data": dict(data)}
         if entities:
             fields["target"] = {"entity_id": [each.id for each in entities]}
@@ -130,7 +128,6 @@ class HomeAssistant:
             await self.call(domain, service, (), data)
 
     async def services_of(self, script: str) -> frozenset[str]:
-        """See `House`."""
         domain, _, name = script.partition(".")
         # The service of a script keeps its name when its entity gets another id.
         entries = self._registries.entries.items()
@@ -148,7 +145,6 @@ class HomeAssistant:
         return frozenset(services)
 
     async def history(self, entity: Entity, since: float) -> list[State]:
-        """See `House`."""
         try:
             found = await self._connected().ask(
                 "history/history_during_period",

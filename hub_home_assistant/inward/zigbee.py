@@ -41,7 +41,6 @@ class Zigbee:
         return True
 
     def state(self, entity: Entity) -> State:
-        """See `House`."""
         thing = self._things.get(entity.id)
         sample = self._feed.latest(thing.topic, "home") if thing is not None and thing.topic else None
         return _state(thing, sample) if thing is not None and sample is not None else State()
@@ -62,7 +61,7 @@ class Zigbee:
         return frozenset()
 
     async def history(self, entity: Entity, since: float) -> list[State]:
-        """See `House`: what was heard since then, as far back as the hub remembers."""
+        """Return what was heard since then, as far back as the hub remembers."""
         thing = self._things[entity.id]
         samples = self._feed.history(thing.topic or "", "home", since=since)
         return [_state(thing, sample) for sample in samples if sample.payload]

@@ -67,7 +67,6 @@ class MemoryEntry:
 
     @property
     def id(self) -> str:
-        """See above."""
         content = f"{self.private or ''}\n{self.category.casefold()}\n{self.text}"
         return hashlib.sha256(content.encode()).hexdigest()[:_ID_CHARS]
 
