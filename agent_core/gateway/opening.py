@@ -80,7 +80,7 @@ class LiveGateway:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._current.close()
+        self._current.gateway.close()
         await self._tasks.__aexit__(None, None, None)
 
     @property
@@ -115,7 +115,7 @@ class LiveGateway:
     def states(self) -> list[ModelState]:
         """Return each model in order, for people to read."""
         states: list[ModelState] = []
-        gateway = self._current.opened  # one that was never used skips nothing
+        gateway = self._current.gateway.opened  # one that was never used skips nothing
         for model in self.models.usable:
             entry = model.entry
             skip = gateway.breaker.skipped(entry.name) if gateway is not None else None
@@ -158,7 +158,7 @@ class _Generation:
     def __init__(self, models: Models, kind: GatewayKind, tasks: asyncio.TaskGroup) -> None:
         self.models = models
         self.kind = kind
-        self._gateway = Lazy(partial(open_gateway, models, kind=kind), tasks=tasks, name="gateway")
+        self.gateway = Lazy(partial(open_gateway, models, kind=kind), tasks=tasks, name="gateway")
         self._users = 0
         self._retired = False
 
@@ -167,10 +167,10 @@ class _Generation:
         """Yield the gateway, opened at its first use; it stays open meanwhile."""
         self._users += 1
         try:
-            gateway = self._gateway.opened
+            gateway = self.gateway.opened
             if gateway is None:
                 with span("hub", "gateway"):
-                    gateway = await self._gateway.get()
+                    gateway = await self.gateway.get()
             yield gateway
         finally:
             self._users -= 1
@@ -181,16 +181,9 @@ class _Generation:
         self._retired = True
         self._close_if_idle()
 
-    def close(self) -> None:
-        self._gateway.close()
-
-    @property
-    def opened(self) -> FallbackGateway | None:
-        return self._gateway.opened
-
     def _close_if_idle(self) -> None:
         if self._retired and not self._users:
-            self.close()
+            self.gateway.close()
 
 
 def _without_own_protocols(models: Models, hint: str) -> Models:
