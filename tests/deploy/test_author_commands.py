@@ -126,10 +126,11 @@ def test_a_program_can_be_the_model(environment: dict[str, str], tmp_path: Path,
 
 
 def test_what_a_skill_does_of_itself_is_tried_only_when_asked(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, sandbox_files: Path
 ) -> None:
     skills = tmp_path / "home" / "skills"
     skills.mkdir(parents=True)
+    (tmp_path / "home" / "sandbox").symlink_to(sandbox_files, target_is_directory=True)
     (skills / "power.py").write_text(ALONE)
     begun = '{"tool": "python_exec", "arguments": {"code": "devices.this_device.PowerSkill.wait()"}}\n'
     for options, ticked in (((), False), (("--triggers",), True)):

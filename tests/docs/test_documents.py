@@ -295,6 +295,7 @@ def skills() -> list[tuple[str, str]]:
     return [each for each in blocks("python") if each[0] != "api.md" and "def test_" not in each[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("document", "block"), skills())
 def test_a_skill_of_the_documents_is_offered_by_a_spoke(
     document: str, block: str, house: House, tmp_path: Path
@@ -316,6 +317,7 @@ def test_a_test_of_the_documents_passes_beside_its_skill(document: str, block: s
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_whoever_looks_into_the_skills_folder_finds_how_to_write_one(house: House) -> None:
     assert (house.home / "skills" / "README.md").read_text("utf-8") == SKILLS_PAGE.read_text("utf-8")
 
