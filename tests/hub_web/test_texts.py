@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,12 @@ NOT_SHOWN = (
 def trees(*folders: str) -> Iterator[tuple[str, ast.AST]]:
     for folder in folders:
         for file in (ROOT / folder).rglob("*.py"):
-            yield str(file.relative_to(ROOT)), ast.parse(file.read_text())
+            yield str(file.relative_to(ROOT)), parsed(file)
+
+
+@cache
+def parsed(file: Path) -> ast.AST:
+    return ast.parse(file.read_text())
 
 
 def messages(tree: ast.AST, *, in_pages: bool) -> Iterator[str]:
