@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from nicegui import ui
 from pydantic import SecretStr
@@ -132,9 +133,10 @@ def show_broker_form(known: str) -> None:
         show_restart()
 
     async def offer() -> None:
-        first = next(iter(await view.api(find_home_assistants)), None)
-        if first is not None and not address.value:
-            address.value = _broker_url(first.url)
+        # Where the network cannot be searched, nothing is offered.
+        with suppress(StrawberryError):
+            found = await view.api(find_home_assistants)
+            address.value = address.value or (_broker_url(found[0].url) if found else "")
 
     note(text("The hub logs in there once before it keeps this, and restarts with it."))
     with actions():

@@ -102,6 +102,7 @@ def test_a_new_home_is_ready_without_a_shell_on_the_hub(
         page.get_by_role("button", name="Continue").click()
         expect(page.get_by_text("with 1 entities, 1 exposed to Assist")).to_be_visible()
         expect(step.get_by_text("done", exact=True)).to_be_visible()
+        expect(step.get_by_text("Show your devices in Home Assistant")).to_be_attached()
         _step(page, "Add the people of your home").get_by_role("button", name="Skip this step").click()
         expect(page.get_by_text("Your home is ready.")).to_be_visible()
         for title in ("Add a language model", "Try it", "Open it on your phone", "Add a device"):
