@@ -39,12 +39,8 @@ def file_to_open(name: str, url: str, pin: str) -> bytes:
     words = {
         "about": text("Adds this computer to the home at {url}. Its hub made this file.", url=url),
         "installing": text("Installing Strawberry. This takes some minutes."),
-        "joining": text(
-            "A new computer shows a code now. An admin admits it with that code on the page Devices."
-        ),
-        "running": text(
-            "This computer is part of the home while this window is open. To start it again, open the file."
-        ),
+        "joining": text("A new computer shows a code now. An admin enters it on the page Devices."),
+        "running": text("This computer belongs to the home while this window is open."),
         "failed": text("It has ended. The lines above say why. To try again, open the file again."),
         "done": text("This computer is part of the home, and its skills start with it from now on."),
         "close": text("Press Enter to close this window."),
@@ -67,10 +63,9 @@ def card_file(url: str, pin: str, *, token: str, hub_key: str) -> bytes:
     """
     system, *own = install_steps(url, pin)[LINUX]
     given = {"install": " && ".join(own), "token": token, "url": url, "key": hub_key}
-    insecure = " --insecure" if url.startswith("http://") else ""
-    about = text("Adds this Raspberry Pi to the home at {url}. It works once.", url=url)
-    quoted = {key: shlex.quote(value) for key, value in given.items()}
-    return _filled("card.sh", quoted | {"about": about, "system": system, "insecure": insecure})
+    made = {key: shlex.quote(value) for key, value in given.items()} | {"system": system}
+    made["about"] = text("Adds this Raspberry Pi to the home at {url}. It works once.", url=url)
+    return _filled("card.sh", made | {"insecure": " --insecure" if url.startswith("http://") else ""})
 
 
 def _filled(name: str, values: dict[str, str]) -> bytes:

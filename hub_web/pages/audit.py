@@ -192,8 +192,7 @@ def _by(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> str:
     who = names.people.get(entry.user, entry.user)
     actor = entry.actor
     if watcher := actor.get("watcher"):
-        name = watchers.get(str(watcher), str(watcher))
-        return text("Watcher “{name}” of {who}", name=name, who=who)
+        return text("Watcher “{name}” of {who}", name=watchers.get(str(watcher), watcher), who=who)
     if timer := actor.get("timer"):
         return text("Timer “{name}” of {who}", name=timer, who=who)
     if actor.get("turn") or actor.get("agent"):

@@ -42,10 +42,7 @@ def _here(lan: LanState) -> None:
     with card(text("On the computer that you want to add"), icon="qr_code_2"):
         if not lan.url:
             problem(text("Devices cannot join yet: only this machine can reach the hub."))
-        told = text(
-            "Open this address there: the page has a file to open with a double click. A phone reads the "
-            "code, and can share the address."
-        )
+        told = text("Open this address there, or share it from a phone that reads the code.")
         network.show_lan(lan, path="/join", told=told)
         if lan.url:
             with folded(text("It is this computer")):
@@ -72,9 +69,7 @@ def _card(lan: LanState) -> None:
                     "“system-boot”, as “{file}”, without an ending. It is secret, works once, and for a day.",
                     file=CARD_FILE,
                 ),
-                text(
-                    "Put the card in. After some ten minutes the Pi appears on this page; it needs no code."
-                ),
+                text("Put the card in. In some ten minutes the Pi appears here; it needs no code."),
             )
             for step in steps:
                 Words("li", step)

@@ -379,9 +379,6 @@ def _did(calls: Sequence[MadeCall]) -> None:
 
 
 def _values(values: dict[str, Json]) -> str:
-    said = {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in values.items()
-    }
+    said = {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in values.items()}
     lines = (f"{name}: {value}" for name, value in said.items())
     return "\n".join(shortened(line, limits.MAX_WATCHER_VALUE) for line in lines)
