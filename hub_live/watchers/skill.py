@@ -242,8 +242,11 @@ class WatcherSkill(HubSkill):
 
     @skill_method(
         sentences={
-            "en": ["set [a] timer for {minutes} minute[s]", "set [a] {minutes} minute timer"],
-            "de": ["stelle [einen] timer auf {minutes} minute[n]", "timer auf {minutes} minute[n]"],
+            "en": ["set (a timer|timer) for {minutes} (minutes|minute)", "set [a] {minutes} minute timer"],
+            "de": [
+                "stelle (einen Timer|Timer) auf {minutes} (Minuten|Minute)",
+                "Timer auf {minutes} (Minuten|Minute)",
+            ],
         },
         responses={
             "en": "{result.text} set for {result.left}.",
@@ -280,8 +283,8 @@ class WatcherSkill(HubSkill):
 
     @skill_method(
         responses={
-            "en": "I will do that[ on {result.date}] at {result.time}.",
-            "de": "Das mache ich[ am {result.date}] um {result.time} Uhr.",
+            "en": "I will do that{result.is_tomorrow: tomorrow|}[ on {result.date}] at {result.time}.",
+            "de": "Das mache ich{result.is_tomorrow: morgen|}[ am {result.date}] um {result.time} Uhr.",
         }
     )
     async def call_at(
@@ -370,10 +373,10 @@ class WatcherSkill(HubSkill):
     @skill_method(
         sentences={
             "en": [
-                "remind me in {minutes} minute[s] to {text}",
-                "remind me to {text} in {minutes} minute[s]",
+                "remind me in {minutes} (minutes|minute) to {text}",
+                "remind me to {text} in {minutes} (minutes|minute)",
             ],
-            "de": ["erinnere mich in {minutes} minute[n] (an|daran) {text}"],
+            "de": ["erinnere mich in {minutes} (Minuten|Minute) (an|daran) {text}"],
         },
         responses={
             "en": "I will remind you in {minutes}.",
@@ -399,8 +402,8 @@ class WatcherSkill(HubSkill):
             ],
         },
         responses={
-            "en": "I will remind you[ on {result.date}] at {result.time}.",
-            "de": "Ich erinnere dich[ am {result.date}] um {result.time} Uhr.",
+            "en": "I will remind you{result.is_tomorrow: tomorrow|}[ on {result.date}] at {result.time}.",
+            "de": "Ich erinnere dich{result.is_tomorrow: morgen|}[ am {result.date}] um {result.time} Uhr.",
         },
     )
     async def remind_at(self, time: str, text: str, day: Day = "") -> dict[str, Any]:
@@ -419,9 +422,9 @@ class WatcherSkill(HubSkill):
         text = text or (call.path.partition(".")[2] if call is not None else "")
         made = await self._timers.add(user, text, due=due, schedule=None, missed="tell", call=call)
         local = due.astimezone(zone)
-        is_today = local.date() == now().astimezone(zone).date()
-        said = {"date": None if is_today else local.date().isoformat(), "time": f"{local:%H:%M}"}
-        return {**json_for_models(made), **said}
+        days = (local.date() - now().astimezone(zone).date()).days
+        date = local.date().isoformat() if days > 1 else None
+        return {**json_for_models(made), "date": date, "is_tomorrow": days == 1, "time": f"{local:%H:%M}"}
 
     @skill_method()
     async def remind(

@@ -42,7 +42,7 @@ ENGLISH = (
     ("cancel all timers", "Cancelled timers: 3"),
     ("how much time is left on the timer", "No timer is running"),
     ("remind me in 10 minutes to check the oven", "I will remind you in 10 min"),
-    ("remind me tomorrow at 8 to call the bank", "I will remind you( on .*)? at 08:00"),
+    ("remind me tomorrow at 8 to call the bank", "I will remind you tomorrow at 08:00"),
     ("remind me at 8 pm to feed the cat", "at 20:00"),
     ("in 20 minutes turn on the lamp", "I will do that in 20 min"),
     ("please turn the lamp on in an hour", "in 1 h"),

@@ -267,7 +267,7 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
     small.get_by_label("Was soll wann geschehen?").fill(
         "Wenn die Platte über 95 % steigt, halte den Knoten Kamera an"
     )
-    small.get_by_role("button", name="Verstehen").click()
+    small.get_by_role("button", name="Weiter").click()
     expect(small.locator("p.sb-lead")).to_have_text(
         "Wenn Speicher: Platte (nas, jetzt 42 %) über 95 % steigt: halte den knoten Kamera an (nas)."
     )
@@ -288,7 +288,7 @@ def test_a_watcher_is_made_of_one_sentence_whose_parts_are_controls(
     )
     picture(chat, "watcher-sentence-chat-de")
     expect(chat.locator(".sb-steps > summary")).to_contain_text("Wächter aus einem Satz …")
-    asked.get_by_role("button", name="Ja, tu es").click()
+    asked.get_by_role("button", name="Ja, mach das").click()
     expect(asked).to_have_count(0)
     wait_for(lambda: client.request("GET", "/api/watchers")[0]["state"] == "active", what="the yes")
     [made] = client.request("GET", "/api/watchers")
