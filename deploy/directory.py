@@ -18,6 +18,16 @@ STAGE: Final = "restore"
 """Where a backup is unpacked before it takes the place of what is in the data directory."""
 
 
+class _Below:
+    """A path below the data directory."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, home: "Home", _: object) -> Path:
+        return home.directory.joinpath(*self._parts)
+
+
 @dataclass(frozen=True)
 class Home:
     """The data directory of one installation; owner-only."""
@@ -54,24 +64,30 @@ class Home:
             return tomllib.loads((self.directory / "strawberry.toml").read_text("utf-8"))
         return {}
 
-    @property
-    def hub(self) -> Path:
-        """The hub's key, database and address."""
-        return self.directory / "hub"
-
-    @property
-    def broker(self) -> Path:
-        """Data of a broker that this home runs: retained messages, revocations, logins."""
-        return self.directory / "broker"
-
-    @property
-    def spoke(self) -> Path:
-        """The local spoke's key, enrolment and state."""
-        return self.directory / "spoke"
-
-    @property
-    def enrolment_file(self) -> Path:
-        return self.spoke / "enrolment.json"
+    hub = _Below("hub")
+    """The hub's key, database and address."""
+    broker = _Below("broker")
+    """Data of a broker that this home runs: retained messages, revocations, logins."""
+    spoke = _Below("spoke")
+    """The local spoke's key, enrolment and state."""
+    sandbox = _Below("sandbox")
+    skills = _Below("skills")
+    certs = _Below("certs")
+    """The certificate authority of this home, and the server certificate of this machine."""
+    enrolment_file = _Below("spoke", "enrolment.json")
+    broker_run_file = _Below("broker", "run.json")
+    """Our own broker as it describes itself: ``{"kind", "urls", "addresses", …}``."""
+    provisioned_file = _Below("hub", "broker.json")
+    """The Mosquitto that was set up for this home: ``{"url", "kind", "ca"}``."""
+    address_file = _Below("hub", "run.json")
+    """The address of the running hub: ``{"url", "pid", …}``."""
+    spoke_address_file = _Below("spoke", "run.json")
+    """The address of the running spoke: ``{"url", "pid", "device"}``."""
+    spoke_token_file = _Below("spoke", "http.token")
+    token_file = _Below("hub", "cli.token")
+    restore_plan = _Below(STAGE, "plan.json")
+    """There while a restore was decided and is not complete."""
+    chat_history_file = _Below("chat_history")
 
     @property
     def has_hub(self) -> bool:
@@ -81,56 +97,6 @@ class Home:
     def is_spoke_alone(self) -> bool:
         """Return whether this machine has joined a hub and runs none."""
         return not self.has_hub and self.enrolment_file.exists()
-
-    @property
-    def sandbox(self) -> Path:
-        return self.directory / "sandbox"
-
-    @property
-    def skills(self) -> Path:
-        return self.directory / "skills"
-
-    @property
-    def certs(self) -> Path:
-        """The certificate authority of this home, and the server certificate of this machine."""
-        return self.directory / "certs"
-
-    @property
-    def broker_run_file(self) -> Path:
-        """Return the file in which our own broker describes itself: ``{"kind", "urls", "addresses", …}``."""
-        return self.broker / "run.json"
-
-    @property
-    def provisioned_file(self) -> Path:
-        """The Mosquitto that was set up for this home: ``{"url", "kind", "ca"}``."""
-        return self.hub / "broker.json"
-
-    @property
-    def address_file(self) -> Path:
-        """Return the file with the address of the running hub: ``{"url", "pid", …}``."""
-        return self.hub / "run.json"
-
-    @property
-    def spoke_address_file(self) -> Path:
-        """Return the file with the address of the running spoke: ``{"url", "pid", "device"}``."""
-        return self.spoke / "run.json"
-
-    @property
-    def spoke_token_file(self) -> Path:
-        return self.spoke / "http.token"
-
-    @property
-    def token_file(self) -> Path:
-        return self.hub / "cli.token"
-
-    @property
-    def restore_plan(self) -> Path:
-        """There while a restore was decided and is not complete."""
-        return self.directory / STAGE / "plan.json"
-
-    @property
-    def chat_history_file(self) -> Path:
-        return self.directory / "chat_history"
 
 
 def explained(error: OSError) -> tuple[str, str]:

@@ -55,7 +55,7 @@ GROUPS: Final = {
             "show what happened: watchers, captures, devices, notifications",
         ),
         "notify": (
-            "live.notify:register_notify",
+            "live.events:register_notify",
             "try the notifications that go to your phone, messenger or mail",
         ),
         "bus": ("live.bus:register_bus", "read and publish MQTT topics"),
@@ -71,7 +71,7 @@ GROUPS: Final = {
         "restore": ("data.backup:register_restore", "restore a backup while no hub runs here"),
         "database": ("data.database:register_database", "copy the hub's database to PostgreSQL, or back"),
         "cluster": (
-            "data.cluster:register_cluster",
+            "data.database:register_cluster",
             "list the replicas of the hub, which one leads, and NATS's nodes",
         ),
         "render": ("render:register_render", "print manifests for Kubernetes, or a configuration of EMQX"),

@@ -19,12 +19,11 @@ from deploy import limits
 from deploy.certificate import provide_certificate
 from deploy.cli.client import find_nearest, hub_of
 from deploy.cli.terminal.asking import is_sure
-from deploy.cli.terminal.colours import BAD, GOOD, coloured
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 from deploy.doctor.doctor import examine
-from deploy.logs.terminal import visible
+from deploy.logs.terminal import BAD, GOOD, coloured, visible
 from deploy.update.installation import (
     PACKAGE,
     SCRIPT,

@@ -22,9 +22,8 @@ from pathlib import Path
 
 from contracts.errors import StrawberryError
 from deploy.cli.commands import make_parser
-from deploy.cli.terminal.colours import BAD, coloured
 from deploy.cli.terminal.parser import USAGE_ERROR
-from deploy.logs.terminal import discard_output, visible
+from deploy.logs.terminal import BAD, coloured, discard_output, visible
 
 if _raises:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -57,7 +57,6 @@ class Ask(Protocol):
 
     def __call__(self, path: str, kind: type[T] | TypeAdapter[T], /) -> T:
         """Ask."""
-        ...
 
 
 def examine(

@@ -7,8 +7,7 @@ from contracts.answers.system import HomeAssistantRules, HomeAssistantTrial
 from contracts.errors import ConfigError
 from deploy.directory import Home
 from deploy.home.brokers.bus import read_authority
-from deploy.settings.settings import HomeAssistantTable, read_table
-from deploy.settings.writing import write_table
+from deploy.settings.settings import HomeAssistantTable, read_table, write_table
 from hub_agent.settings import HomeAssistantAccess
 
 

@@ -17,7 +17,6 @@ from contracts.errors import StrawberryError
 from deploy import limits
 from deploy.certificate import days_left, provide_certificate, shown
 from deploy.directory import Home
-from deploy.home.running import Reporter
 from deploy.settings.options import LanOptions
 from identity.certificates import ServerCertificate, own_names, primary_address
 
@@ -94,10 +93,15 @@ class Lan:
         return True
 
 
-async def enter_lan(
-    stack: AsyncExitStack, home: Home, options: LanOptions, *, report: Reporter, names: Sequence[str] = ()
-) -> Lan | None:
-    """Prepare the way in for other machines; None where there is to be none.
+async def open_lan(
+    stack: AsyncExitStack,
+    home: Home,
+    options: LanOptions,
+    *,
+    say: Callable[[str], None],
+    names: Sequence[str] = (),
+) -> Lan:
+    """Prepare the way in for other machines.
 
     Args:
         names: Under which they know this machine, besides its own.
@@ -105,20 +109,12 @@ async def enter_lan(
     Raises:
         ConfigError: If the certificates cannot be used.
     """
-    match options.exposure:
-        case "loopback":
-            return None
-        case "insecure":
-            names, addresses = _reachable(*own_names())
-            return Lan(names=names, addresses=addresses)
-        case "tls":
-            return await _enter_secure(stack, home, names, report=report)
-
-
-async def _enter_secure(stack: AsyncExitStack, home: Home, names: Sequence[str], *, report: Reporter) -> Lan:
+    if options.exposure == "insecure":
+        hosts, addresses = _reachable(*own_names())
+        return Lan(names=hosts, addresses=addresses)
     provided = await asyncio.to_thread(provide_certificate, home, more=names)
     for line in provided.describe():
-        report.say(f"  certs    {line}")
+        say(f"  certs    {line}")
     certificate = provided.certificate
     hosts, addresses = _reachable(*provided.hosts)
     lan = Lan(

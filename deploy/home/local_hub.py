@@ -17,7 +17,7 @@ from deploy.home.brokers.registry import is_local
 from deploy.home.home_assistant import choose_home_assistant
 from deploy.home.maintenance import Maintenance
 from deploy.home.model_reload import reloaded_models
-from deploy.home.running import Reporter, Restart
+from deploy.home.running import Reporter, Restart, enter_lan
 from deploy.home.sandbox import prepare_sandbox
 from deploy.settings.options import HubOptions, chosen_by
 from deploy.settings.settings import (
@@ -62,11 +62,7 @@ async def run_hub(home: Home, *, options: HubOptions, report: Reporter, restart:
     """
     async with AsyncExitStack() as stack:
         bus = await choose_bus(home, options.broker, trust=options.trust)
-        lan = None
-        if options.lan.exposure != "loopback":
-            from deploy.home.lan import enter_lan
-
-            lan = await enter_lan(stack, home, options.lan, report=report)
+        lan = await enter_lan(stack, home, options.lan, report=report)
         host = Maintenance(home, restart=restart, lan=options.lan)
         hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, report=report, host=host)
         await await_broker(hub, report=report)

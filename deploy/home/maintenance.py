@@ -16,8 +16,7 @@ from deploy.home.home_assistant import read_rules
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
 from deploy.settings.options import LanOptions, check_lan_ports
-from deploy.settings.settings import check_settings, read_household
-from deploy.settings.writing import write_table
+from deploy.settings.settings import check_settings, read_household, write_table
 from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAccess, Settings
 from hub_server.system.logs import LogRing
 from identity.files import is_held

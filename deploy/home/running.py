@@ -11,13 +11,19 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack
 from itertools import islice
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from deploy import limits
+from deploy.directory import Home
 from deploy.logs.terminal import discard_output, visible
 from deploy.service.notify import ServiceManager
+from deploy.settings.options import LanOptions
+
+if TYPE_CHECKING:
+    from deploy.home.lan import Lan
 
 _log = logging.getLogger(__name__)
 _M_ARENA_MAX: Final = -8
@@ -301,6 +307,24 @@ def quick_imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+async def enter_lan(
+    stack: AsyncExitStack, home: Home, options: LanOptions, *, report: Reporter, names: Sequence[str] = ()
+) -> "Lan | None":
+    """Open the way in for other machines; None where there is to be none.
+
+    Args:
+        names: Under which they know this machine, besides its own.
+
+    Raises:
+        ConfigError: If the certificates cannot be used.
+    """
+    if options.exposure == "loopback":
+        return None
+    from deploy.home.lan import open_lan  # slow to import
+
+    return await open_lan(stack, home, options, say=report.say, names=names)
 
 
 async def forever() -> NoReturn:

@@ -17,7 +17,7 @@ from deploy import limits
 from deploy.directory import Home, only_hub
 from deploy.home.child import Child, start_broker
 from deploy.home.local_spoke import local_spoke, start_process
-from deploy.home.running import Reporter, Restart, quick_imports
+from deploy.home.running import Reporter, Restart, enter_lan, quick_imports
 from deploy.settings.options import UpOptions, check_broker_ports, check_hub_ports
 from identity.files import is_held
 
@@ -109,11 +109,7 @@ async def _run(
             spoke = await stack.enter_async_context(start_process(home, options.samples))
         _load_hub()
 
-    lan = None
-    if options.hub.lan.exposure != "loopback":
-        from deploy.home.lan import enter_lan
-
-        lan = await enter_lan(stack, home, options.hub.lan, report=report)
+    lan = await enter_lan(stack, home, options.hub.lan, report=report)
     bus = await _enter_bus(stack, home, wanted, broker, options, lan, report, load_rest)
     from deploy.home.local_hub import await_broker, enter_hub, stay
     from deploy.home.maintenance import Maintenance

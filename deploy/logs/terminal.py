@@ -1,8 +1,8 @@
-"""What may be written to a terminal: text, and nothing that the terminal would obey."""
+"""What may be written to a terminal: text, and nothing that it would obey; colours where they are wanted."""
 
 import os
 import sys
-from typing import Final
+from typing import Final, TextIO
 
 _KEPT: Final = "\n\t"
 _CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0))
@@ -29,3 +29,18 @@ def discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+GOOD: Final = "32"
+BAD: Final = "1;31"
+HEADING: Final = "1"
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Return whether text that goes there may have colours."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def coloured(text: str, style: str, stream: TextIO) -> str:
+    """Return a text as one of the styles above shows it there."""
+    return f"\x1b[{style}m{text}\x1b[0m" if has_colours(stream) else text

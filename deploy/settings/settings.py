@@ -1,6 +1,7 @@
-"""What the user set in ``strawberry.toml`` and ``.env``."""
+"""What the user set in ``strawberry.toml`` and ``.env``, and single tables written by a program."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -31,8 +32,9 @@ from contracts.answers.system import HomeAssistantRules
 from contracts.errors import ConfigError
 from contracts.topics import is_filter
 from contracts.validation import VariableName, WebAddress, did_you_mean, explain, matching
-from contracts.wire import Strict
+from contracts.wire import Json, Strict
 from deploy.directory import Home
+from identity.files import write_private
 from voice.settings import VoiceSettings
 
 _Table = TypeVar("_Table", bound=BaseModel)
@@ -376,3 +378,26 @@ def _known_tables(home: Home) -> dict[str, Any]:
             hint=f"It may hold [[models]] and {', '.join(f'[{name}]' for name in _NAMES[1:])}.",
         )
     return tables
+
+
+def write_table(directory: Path, table: str, values: Mapping[str, Json]) -> None:
+    """Set values of a table; everything else in the file stays as it is.
+
+    Args:
+        values: None removes a value.
+
+    Raises:
+        ConfigError: If the file cannot be used as it is.
+    """
+    import tomlkit
+
+    read_tables(directory)
+    file = directory / SETTINGS_FILE
+    document = tomlkit.parse(file.read_text("utf-8") if file.exists() else "")
+    written = document.setdefault(table, tomlkit.table())
+    for name, value in values.items():
+        if value is None:
+            written.pop(name, None)
+        else:
+            written[name] = value
+    write_private(file, tomlkit.dumps(document).encode())

@@ -20,7 +20,7 @@ from deploy.cli.client import whole_id
 from deploy.cli.commands import COMMANDS, make_parser
 from deploy.cli.main import main
 from deploy.cli.terminal.asking import typed_unseen
-from deploy.cli.terminal.colours import BAD, coloured
+from deploy.logs.terminal import BAD, coloured
 from identity.files import only_one
 from tests.deploy.strawberry import environment_of, run
 from tests.requirements import require

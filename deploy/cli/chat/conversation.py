@@ -29,11 +29,9 @@ class Screen(Protocol):
 
     def write(self, text: str) -> None:
         """Show the next piece of the answer."""
-        ...
 
     def interrupt(self) -> None:
         """End the line, so that something else can be written in between."""
-        ...
 
 
 class PlainScreen:

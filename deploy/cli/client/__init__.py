@@ -1,8 +1,15 @@
 """A client of the HTTP API of hubs and spokes."""
 
-from deploy.cli.client.finding import find_hub, find_nearest, find_spoke, hub_of, is_local_spoke, nearest_of
+from deploy.cli.client.finding import (
+    find_hub,
+    find_nearest,
+    find_spoke,
+    hub_of,
+    is_local_spoke,
+    nearest_of,
+    whole_id,
+)
 from deploy.cli.client.http import HubClient, NeedsConfirmation, api
-from deploy.cli.client.ids import whole_id
 
 __all__ = [
     "HubClient",

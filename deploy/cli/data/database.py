@@ -1,9 +1,10 @@
-"""``strawberry database``: move a hub's database between SQLite and PostgreSQL."""
+"""``strawberry database`` and ``cluster``: the hub's database, moved, and its replicas."""
 
 import argparse
 from pathlib import Path
 
 from contracts.errors import ConfigError
+from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home, only_hub
@@ -67,3 +68,8 @@ def register_database(parser: Parser) -> None:
     copying.add_argument("source", metavar="FROM", help="a SQLite file, or postgresql://user@host/name")
     copying.add_argument("target", metavar="TO", help="likewise; it is made if it is a file")
     copying.add_flag("--replace", "overwrite what is in TO")
+
+
+def register_cluster(parser: Parser) -> None:
+    """Declare 'strawberry cluster'."""
+    add_declared(parser.add_subparsers(title="actions", metavar="ACTION", required=True), "cluster")

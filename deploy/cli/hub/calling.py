@@ -2,34 +2,48 @@
 
 import json
 import sys
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from contracts.answers.skills import CallResult, MethodsBody
 from contracts.errors import ConfigError
+from contracts.wire import Json
 from deploy.cli.client import HubClient, NeedsConfirmation, api
 from deploy.cli.terminal.asking import agreed, call_question, typed_unseen
 from deploy.cli.terminal.output import note, waiting
 
 
-def call_method(client: HubClient, body: dict[str, Any], *, yes: bool = False) -> CallResult | None:
+@dataclass(frozen=True)
+class MethodCall:
+    """A call of a method; see ``hub_agent.calls.direct.CallBody``."""
+
+    device: str
+    skill: str
+    method: str
+    args: list[Json] = field(default_factory=list)
+    kwargs: dict[str, Json] = field(default_factory=dict)
+    text: bool = False
+    confirmation: str | None = None
+
+
+def call_method(client: HubClient, call: MethodCall, *, yes: bool = False) -> CallResult | None:
     """Call a method, and ask where it needs a confirmation; None where the answer is no.
 
     Args:
-        body: See ``hub_agent.calls.direct.CallBody``.
         yes: Whether it is confirmed without a question.
     """
-    name = f"{body['skill']}.{body['method']}"
+    name = f"{call.skill}.{call.method}"
     try:
         with waiting(name):
-            return client.post("/api/skills/call", body, CallResult)
+            return client.post("/api/skills/call", asdict(call), CallResult)
     except NeedsConfirmation as wanted:
-        question = call_question(f"{body['device']}: {name}", wanted.arguments)
+        question = call_question(f"{call.device}: {name}", wanted.arguments)
         if not yes and not agreed(question, otherwise="Nothing was done. Run it in a terminal."):
             note("Not confirmed; nothing was done.")
             return None
-        confirmed = {**body, "confirmation": wanted.confirmation}
+        confirmed = replace(call, confirmation=wanted.confirmation)
     with waiting(name):
-        return client.post("/api/skills/call", confirmed, CallResult)
+        return client.post("/api/skills/call", asdict(confirmed), CallResult)
 
 
 def typed_value(text: str) -> Any:
@@ -64,17 +78,17 @@ def secret_on_command_line(name: str, *, instead: str) -> ConfigError:
     return ConfigError(f"{name} is a secret, which others could see on a command line", hint=hint)
 
 
-def ask_for_secrets(client: HubClient, body: dict[str, Any]) -> None:
+def ask_for_secrets(client: HubClient, call: MethodCall) -> None:
     """Ask for the secrets of a call that are named without a value.
 
     Raises:
         ConfigError: One has a value.
     """
-    named = {} if body["device"] == "hub" else {"device": body["device"]}
-    found = client.get(api("skills", "methods", skill=body["skill"], **named), MethodsBody).skills
-    offered = (each.parameters for one in found for each in one.methods if each.name == body["method"])
+    device = None if call.device == "hub" else call.device
+    found = client.get(api("skills", "methods", skill=call.skill, device=device), MethodsBody).skills
+    offered = (each.parameters for one in found for each in one.methods if each.name == call.method)
     for place, (name, schema) in enumerate(next(offered, {}).get("properties", {}).items()):
-        if is_secret(schema) and (place < len(body["args"]) or body["kwargs"].get(name)):
+        if is_secret(schema) and (place < len(call.args) or call.kwargs.get(name)):
             raise secret_on_command_line(name, instead=f"{name}=")
-        if is_secret(schema) and name in body["kwargs"]:
-            body["kwargs"][name] = typed_secret(name)
+        if is_secret(schema) and name in call.kwargs:
+            call.kwargs[name] = typed_secret(name)

@@ -10,7 +10,7 @@ from deploy.cli.client import api, hub_of, is_local_spoke
 from deploy.cli.hub.review import review
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to, is_sure
-from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.output import Output, columns, note, waiting
 from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 
@@ -189,13 +189,7 @@ def approve(options: argparse.Namespace) -> int:
     if options.code is None:
         output.rows(
             waiting_ones,
-            lambda each: {
-                "code": each.code,
-                "name": each.name,
-                "source": each.source,
-                "fingerprint": each.fingerprint,
-                "expires_at": moment(each.expires_at),
-            },
+            columns("code", "name", "source", "fingerprint", "expires_at"),
             empty="No device is waiting. 'strawberry spoke join' on the new device shows a code.",
         )
         return 0

@@ -8,7 +8,14 @@ from contracts.answers.skills import MethodsBody, SkillBody
 from contracts.errors import ConfigError, NotFound
 from contracts.wire import Json
 from deploy.cli.client import HubClient, api, hub_of
-from deploy.cli.hub.calling import call_method, is_secret, secret_on_command_line, typed_secret, typed_value
+from deploy.cli.hub.calling import (
+    MethodCall,
+    call_method,
+    is_secret,
+    secret_on_command_line,
+    typed_secret,
+    typed_value,
+)
 from deploy.cli.terminal.output import Output, note
 
 _CHANGE: Final = "change_settings"
@@ -24,19 +31,20 @@ def settings(options: argparse.Namespace) -> int:
     skill = _found(client, options.skill, options.device)
     properties = next(each for each in skill.methods if each.name == _CHANGE).parameters["properties"]
     given = _given(options.changes, properties)
-    shown = _shown(client, skill)
+    present = _present(client, skill)
     wanted = [name for name, value in given.items() if value is None]
     if not options.changes:
-        wanted += [name for name in _missing(properties, shown) if is_secret(properties[name])]
+        wanted += [name for name in _missing(properties, present) if is_secret(properties[name])]
     if sys.stdin.isatty() or options.changes:
         given |= {name: typed_secret(name) for name in wanted}
     if given:
-        if call_method(client, _body(skill, _CHANGE, given), yes=options.yes) is None:
+        change = MethodCall(skill.device, skill.skill, _CHANGE, kwargs=given)
+        if call_method(client, change, yes=options.yes) is None:
             return 1
-        shown = _shown(client, skill)
-    missing = _missing(properties, shown)
-    lines = [f"{name}: {'(missing)' if name in missing else _text(shown.get(name))}" for name in properties]
-    Output(options.json).result({"settings": shown, "missing": missing}, text="\n".join(lines))
+        present = _present(client, skill)
+    missing = _missing(properties, present)
+    lines = [f"{name}: {'(missing)' if name in missing else _text(present.get(name))}" for name in properties]
+    Output(options.json).result({"settings": present, "missing": missing}, text="\n".join(lines))
     if missing:
         words = " ".join(each if is_secret(properties[each]) else f"{each}=…" for each in missing)
         note(f"{skill.skill} waits for them: 'strawberry skills settings {skill.skill} {words}'.")
@@ -75,17 +83,13 @@ def _given(changes: list[str], properties: dict[str, Json]) -> dict[str, Json]:
     return given
 
 
-def _shown(client: HubClient, skill: SkillBody) -> dict[str, Json]:
-    answer = call_method(client, _body(skill, "get_settings", {}))
+def _present(client: HubClient, skill: SkillBody) -> dict[str, Json]:
+    answer = call_method(client, MethodCall(skill.device, skill.skill, "get_settings"))
     return answer.result if answer is not None and isinstance(answer.result, dict) else {}
 
 
-def _missing(properties: dict[str, Json], shown: dict[str, Json]) -> list[str]:
-    return [name for name, each in properties.items() if "default" not in each and name not in shown]
-
-
-def _body(skill: SkillBody, method: str, kwargs: dict[str, Json]) -> dict[str, Json]:
-    return {"device": skill.device, "skill": skill.skill, "method": method, "kwargs": kwargs}
+def _missing(properties: dict[str, Json], present: dict[str, Json]) -> list[str]:
+    return [name for name, each in properties.items() if "default" not in each and name not in present]
 
 
 def _text(value: Any) -> str:

@@ -20,7 +20,7 @@ from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.authors import add_author_actions
 from deploy.cli.client import api, hub_of
 from deploy.cli.hub import integrations, skill_packages
-from deploy.cli.hub.calling import ask_for_secrets, call_method, typed_value
+from deploy.cli.hub.calling import MethodCall, ask_for_secrets, call_method, typed_value
 from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, columns, note, waiting
@@ -144,18 +144,11 @@ def call(options: argparse.Namespace) -> int:
     if not dot or not skill or not method:
         raise ConfigError(f"{options.method!r} names no method", hint="For example LampSkill.turn_on.")
     args, kwargs = _arguments(options.arguments)
-    body: dict[str, Any] = {
-        "device": options.device,
-        "skill": skill,
-        "method": method,
-        "args": args,
-        "kwargs": kwargs,
-        "text": not options.json,
-    }
+    wanted = MethodCall(options.device, skill, method, args, kwargs, text=not options.json)
     client = hub_of(options)
     if args or kwargs:
-        ask_for_secrets(client, body)
-    answer = call_method(client, body)
+        ask_for_secrets(client, wanted)
+    answer = call_method(client, wanted)
     if answer is None:
         return 1
     Output(options.json).result(answer.result, text=answer.text)

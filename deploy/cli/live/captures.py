@@ -12,10 +12,9 @@ from contracts.errors import ConfigError, NotFound
 from contracts.wire import Json
 from deploy.cli.client import api, hub_of
 from deploy.cli.resources import add_declared
-from deploy.cli.terminal.colours import has_colours
 from deploy.cli.terminal.output import Output, note, screen_width
 from deploy.cli.terminal.parser import Parser, positive
-from deploy.logs.terminal import visible
+from deploy.logs.terminal import has_colours, visible
 
 _COLORS: Final = ("green", "blue", "red", "yellow", "magenta", "cyan")
 """One for each line: more could not be told apart."""

@@ -1,15 +1,15 @@
-"""``strawberry events``: the stream of events, as lines."""
+"""``strawberry events`` and ``notify``: what happened, as lines, and a notification to try."""
 
 import argparse
 import time
 from typing import Any
 
-from contracts.answers.live import Event
+from contracts.answers.live import Event, SentTest
 from contracts.answers.watchers import OUTCOMES
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from deploy import limits
 from deploy.cli.client import api, hub_of
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, columns, note, waiting
 from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
@@ -67,3 +67,22 @@ def register_events(parser: Parser) -> None:
     parser.add_flag("--follow", "go on with new events until Ctrl-C")
     parser.add_argument("--kind", help="only events of this kind, such as watcher or presence")
     parser.add_number("--last", "how many of the latest; default %(default)s", default=20)
+
+
+def test(options: argparse.Namespace) -> int:
+    """Send yourself a notification.
+
+    Sends a notification to each address that [notifications] in strawberry.toml has for you. Ends with
+    code 1 where a service does not take it.
+    """
+    client = hub_of(options)
+    with waiting("sending"):
+        found = client.post("/api/notifications/test", {}, list[SentTest])
+    Output(options.json).rows(found, columns("name", "sent", "problem"), empty="")
+    return 0 if all(each.sent for each in found) else 1
+
+
+def register_notify(parser: Parser) -> None:
+    """Declare 'strawberry notify'."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions.add_parser("test", run=test, hub=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from contracts.errors import ConfigError
 from deploy.cli.terminal.asking import secret_in
-from deploy.cli.terminal.colours import BAD, coloured
-from deploy.logs.terminal import visible
+from deploy.logs.terminal import BAD, coloured, visible
 
 Run: TypeAlias = Callable[[argparse.Namespace], int | None]
 """A command; the first line of its docstring says what it does, the rest is the text of its help."""

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from deploy import limits
-from deploy.cli.terminal.colours import HEADING, coloured
-from deploy.logs.terminal import visible
+from deploy.logs.terminal import HEADING, coloured, visible
 
 _GAP: Final = "  "
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -46,6 +45,8 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return moment(value)
     if isinstance(value, list):
         return ", ".join(cell(each) for each in value)
     if isinstance(value, dict):

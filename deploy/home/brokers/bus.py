@@ -32,8 +32,8 @@ from deploy.settings.settings import (
     check_settings,
     read_broker_port,
     read_table,
+    write_table,
 )
-from deploy.settings.writing import write_table
 from hub_agent.settings import BusSettings, HomeLinkSettings
 from identity.certificates import client_context
 

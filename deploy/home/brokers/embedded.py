@@ -19,7 +19,7 @@ from deploy.home.brokers.registry import (
     only_broker,
     report_broker,
 )
-from deploy.home.running import Reporter, forever
+from deploy.home.running import Reporter, enter_lan, forever
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, LanOptions, chosen_by
 from identity.keys import PublicKey
 
@@ -48,11 +48,7 @@ async def run_broker(
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(only_broker(home))
-        opened = None
-        if lan.exposure != "loopback":
-            from deploy.home.lan import enter_lan
-
-            opened = await enter_lan(stack, home, lan, report=report)
+        opened = await enter_lan(stack, home, lan, report=report)
         if issuer is None:
             from deploy.home.brokers.processes import load_identity
 

@@ -11,7 +11,7 @@ from contracts.errors import ConfigError
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
 from deploy.home.brokers.registry import OurBroker, announced, only_broker, report_broker
-from deploy.home.running import Reporter, forever
+from deploy.home.running import Reporter, enter_lan, forever
 from deploy.settings.options import ANY, NODE_PORT_OPTIONS, BrokerPorts, LanOptions, NodeOptions, chosen_by
 from identity.files import make_private_directory
 from identity.keys import KeyPair
@@ -31,13 +31,9 @@ async def run_nats(
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(only_broker(home))
-        opened = None
-        if lan.exposure != "loopback":
-            from deploy.home.lan import enter_lan
-
-            # The other nodes look whether the certificate is for the address that they know.
-            own = [each.rpartition(":")[0] for each in own_addresses(node.nodes, node.cluster)]
-            opened = await enter_lan(stack, home, lan, report=report, names=own)
+        # The other nodes look whether the certificate is for the address that they know.
+        own = [each.rpartition(":")[0] for each in own_addresses(node.nodes, node.cluster)]
+        opened = await enter_lan(stack, home, lan, report=report, names=own)
         opening = open_nats_server(
             home.broker / "nats", await node_keys(home, node), _node(home, ports, node, lan, opened)
         )
