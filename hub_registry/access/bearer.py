@@ -135,11 +135,9 @@ class Trail(Protocol):
 
     def refusals(self, claims: Claims, *, method: str) -> AbstractContextManager[None]:
         """Return a context that records it when what is in it is forbidden."""
-        ...
 
     def act(self, act: str, *, user: str, claims: Claims | None, address: str, outcome: str) -> None:
         """Record an act of a person."""
-        ...
 
 
 class Gate:

@@ -125,11 +125,7 @@ class Enrolment:
         except Unauthorized:
             # 192 bits cannot be guessed. A right token is never refused for the wrong ones of its neighbours.
             if not self.failures.take(source):
-                raise TooManyRequests(
-                    "too many wrong enrolment tokens",
-                    hint="Wait a minute and try again.",
-                    retry_after_s=60,
-                ) from None
+                raise too_many("too many wrong enrolment tokens") from None
             raise
 
     async def let_in(self, device: Device, key: PublicKey) -> Joined:
@@ -190,6 +186,10 @@ class Enrolment:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def too_many(message: str) -> TooManyRequests:
+    return TooManyRequests(message, hint="Wait a minute and try again.", retry_after_s=60)
 
 
 def key_taken() -> Conflict:

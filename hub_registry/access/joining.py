@@ -19,7 +19,7 @@ from contracts.rates import Clock, SourceLimit
 from contracts.wire import check_shown
 from hub_registry import limits
 from hub_registry.access.codes import LETTERS
-from hub_registry.access.enrolment import Enrolment, Joined, key_taken
+from hub_registry.access.enrolment import Enrolment, Joined, key_taken, too_many
 from hub_registry.access.tokens import TokenAuthority
 from hub_registry.devices.devices import Device, DeviceChange, Devices
 from hub_registry.storage.tables import now
@@ -100,9 +100,7 @@ class Joining:
             Conflict: If a device has joined with that key already.
         """
         if self._asks.exceeded(source):
-            raise TooManyRequests(
-                "too many devices want to join", hint="Wait a minute and try again.", retry_after_s=60
-            )
+            raise too_many("too many devices want to join")
         self._asks.count(source)
         name = request.name.strip()
         if not name or not name.isprintable():
@@ -146,9 +144,7 @@ class Joining:
         if found is None:
             # Only wrong secrets are limited: 128 bits cannot be guessed, and a flood must not delay others.
             if self._wrong_secrets.exceeded(source):
-                raise TooManyRequests(
-                    "too many wrong secrets", hint="Wait a minute and try again.", retry_after_s=60
-                )
+                raise too_many("too many wrong secrets")
             self._wrong_secrets.count(source)
             raise NotFound("no device is waiting with this secret", hint="Ask to join again.")
         present = self.clock()
@@ -253,9 +249,7 @@ class Joining:
 
     def _find(self, code: str, *, by: str) -> _Request:
         if self._wrong_codes.exceeded(by):
-            raise TooManyRequests(
-                "too many wrong codes", hint="Wait a minute and try again.", retry_after_s=60
-            )
+            raise too_many("too many wrong codes")
         self._forget_expired()
         given, found = _plain(code).encode(), None
         for request in self._requests:

@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 class LoginSync:
     """Keeps the broker's logins as in the database; `run` it while the hub is on the bus.
 
+    What the broker refuses is raised. A broker that is away is no error; it is updated when it is back.
     After each connect, and after a change that failed, the broker is given the full list of logins.
 
     Attributes:
@@ -67,6 +68,7 @@ class LoginSync:
             ) from error
 
     def resync(self) -> None:
+        """Send the broker the full list soon: it may have accepted a login that was then not stored."""
         self._outdated.set()
         self._sync_late()
 

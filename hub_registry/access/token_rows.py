@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, text
 from sqlmodel import Session, col, select
 
 from contracts.claims import Claims, ClientScope, Confirmation, PrincipalKind, Scope
@@ -75,6 +75,18 @@ def unexpired(session: Session) -> list[TokenRow]:
     """List the tokens that have not expired, revoked or not, the oldest first."""
     wanted = select(TokenRow).where(col(TokenRow.expires_at) > now())
     return list(session.exec(wanted.order_by(col(TokenRow.issued_at))))
+
+
+def good_of(session: Session, user: str) -> list[TokenRow]:
+    """List the good tokens of a person's programs and sessions, the newest first."""
+    wanted = select(TokenRow).where(
+        TokenRow.kind == "user",
+        TokenRow.owner == user,
+        col(TokenRow.revoked_at).is_(None),
+        col(TokenRow.expires_at) > now(),
+    )
+    # Many may be of one second; SQLite counts its rows.
+    return list(session.exec(wanted.order_by(col(TokenRow.issued_at).desc(), text("rowid DESC"))))
 
 
 def revoke_rows(session: Session, kind: PrincipalKind, subject: str) -> list[TokenRow]:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final, Protocol, get_args
 
 from pydantic import SecretStr
-from sqlalchemy import text
 from sqlmodel import Session, col, delete, select
 
 from broker.emqx import ACL_CLAIM, acl
@@ -26,6 +25,7 @@ from hub_registry.access.token_rows import (
     TokenRequest,
     claims_of,
     end_replaced,
+    good_of,
     revoke_owned,
     revoke_rows,
     revoke_with_renewals,
@@ -51,22 +51,13 @@ _ON_BUS: Final = ("device", "client")
 
 
 class BusLogins(Protocol):
-    """The logins of the broker, as the authority changes them; see `hub_registry.access.login_sync`.
+    """The logins of the broker, as the authority changes them; see `hub_registry.access.login_sync`."""
 
-    What the broker refuses is raised. A broker that is away is no error; it is updated when it is back.
-    """
+    async def allow(self, login: BusLogin) -> None: ...
 
-    async def allow(self, login: BusLogin) -> None:
-        """Allow a login with this token and with no other."""
-        ...
+    async def revoke(self, principal: Principal, revocation: Revocation) -> None: ...
 
-    async def revoke(self, principal: Principal, revocation: Revocation) -> None:
-        """Remove a login and disconnect its client."""
-        ...
-
-    def resync(self) -> None:
-        """Send the broker the full list soon: it may have accepted a login that was then not stored."""
-        ...
+    def resync(self) -> None: ...
 
 
 class TokenAuthority:
@@ -347,15 +338,7 @@ class TokenAuthority:
 
     async def good_of(self, user: str) -> Sequence[TokenRow]:
         """List the good tokens of a person's programs and sessions, the newest first."""
-        wanted = select(TokenRow).where(
-            TokenRow.kind == "user",
-            TokenRow.owner == user,
-            col(TokenRow.revoked_at).is_(None),
-            col(TokenRow.expires_at) > now(),
-        )
-        # Many may be of one second; SQLite counts its rows.
-        newest = wanted.order_by(col(TokenRow.issued_at).desc(), text("rowid DESC"))
-        return await self._store.read(lambda session: session.exec(newest).all())
+        return await self._store.read(lambda session: good_of(session, user))
 
     async def get(self, jti: str) -> TokenRow:
         """Return what was issued as the token with this id.

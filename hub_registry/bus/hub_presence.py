@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from bus.link import Message
 from contracts import own_version, topics
@@ -72,15 +73,13 @@ class HubPresence:
         told = Control(kind="renamed", id=identifier, instance=self._instance, epoch=epoch)
         return Message(topic, self._seal.seal(topic, told), row.qos, row.retained)
 
-    def _message(self, state: str) -> Message:
-        status = HubStatus.model_validate(
-            {
-                "state": state,
-                "started_at": self._started_at,
-                "session": self.session,
-                "version": own_version(),
-                "words": self.words,
-            }
+    def _message(self, state: Literal["online", "offline"]) -> Message:
+        status = HubStatus(
+            state=state,
+            started_at=self._started_at,
+            session=self.session,
+            version=own_version(),
+            words=self.words,
         )
         row = topics.HUB_STATUS
         return Message(self.topic, self._seal.seal(self.topic, status), row.qos, row.retained)

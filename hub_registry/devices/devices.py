@@ -61,14 +61,8 @@ class Device:
     @property
     def profile(self) -> DeviceProfile:
         """The names of the device, as the hub sends them to it."""
-        return DeviceProfile(
-            name=self.display_name,
-            key=self.key,
-            aliases=self.aliases,
-            area=self.area,
-            floor=self.floor,
-            may_confirm=bool(self.may_confirm),
-        )
+        names = {"name": self.display_name, "may_confirm": bool(self.may_confirm)}
+        return DeviceProfile.model_validate(vars(self) | names)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -168,16 +162,12 @@ class Devices:
             if name != row.display_name:
                 row.display_name, row.key = name, device_key(name, _words(others))
             check_text(change.area, change.floor)
-            if change.area is not None:
-                row.area = change.area or None
-            if change.floor is not None:
-                row.floor = change.floor or None
-            if change.confirm is not None:
-                row.may_confirm = change.confirm
-            if change.trusted is not None:
-                row.trusted = change.trusted
-            if change.shared is not None:
-                row.shared = change.shared
+            given = change.model_dump(exclude_none=True)
+            row.area = given.get("area", row.area) or None
+            row.floor = given.get("floor", row.floor) or None
+            row.may_confirm = given.get("confirm", row.may_confirm)
+            row.trusted = given.get("trusted", row.trusted)
+            row.shared = given.get("shared", row.shared)
             if change.scopes is not None:
                 row.scope = " ".join(device_scopes(" ".join(change.scopes)))
             if change.owner is not None:

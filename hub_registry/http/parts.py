@@ -23,19 +23,15 @@ class Remover(Protocol):
 
     async def remove_device(self, device: str) -> None:
         """Remove a device for good."""
-        ...
 
     async def revoke_device(self, device: str) -> None:
         """Shut a device out."""
-        ...
 
     def tell_names(self, device: str) -> None:
         """Tell a device that it is called something else."""
-        ...
 
     async def purge(self) -> Purged:
         """Empty every retained topic of ours."""
-        ...
 
 
 @dataclass(frozen=True)

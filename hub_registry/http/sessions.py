@@ -224,10 +224,4 @@ def _browser(agent: str) -> str:
 
 def person_answer(user: User) -> PersonAnswer:
     """Return a person as they see themselves."""
-    return PersonAnswer(
-        id=user.id,
-        name=user.display_name,
-        role=user.role,
-        language=user.language,
-        time_zone=user.time_zone,
-    )
+    return PersonAnswer.model_validate(vars(user) | {"name": user.display_name}, extra="ignore")

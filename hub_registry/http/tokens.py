@@ -159,16 +159,5 @@ def _is_of(row: TokenRow, bearer: Bearer) -> bool:
 
 
 def _summary(token: TokenRow, bearer: Bearer) -> TokenSummary:
-    return TokenSummary(
-        jti=token.jti,
-        kind=token.kind,
-        subject=token.subject,
-        owner=token.owner,
-        name=token.name,
-        scope=token.scope,
-        issued_at=token.issued_at,
-        expires_at=token.expires_at,
-        revoked_at=token.revoked_at,
-        session=token.is_session,
-        current=token.jti == bearer.claims.jti,
-    )
+    session = {"session": token.is_session, "current": token.jti == bearer.claims.jti}
+    return TokenSummary.model_validate(token.model_dump() | session, extra="ignore")

@@ -3,12 +3,15 @@
 import asyncio
 import copy
 import logging
+import threading
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DatabaseError, IntegrityError
@@ -19,14 +22,12 @@ from contracts.errors import DiskFull, StorageError
 from contracts.rates import Backoff
 from hub_registry import limits
 from hub_registry.storage.sqlite import SQLite
-from hub_registry.storage.threads import FairThread
 
 if TYPE_CHECKING:
     from hub_registry.storage.postgresql import Candidacy, PostgreSQL
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 Check: TypeAlias = Callable[[Session], None]
 """Raises within a transaction where that must not be stored."""
@@ -34,6 +35,50 @@ _CHECK: ContextVar[Check | None] = ContextVar("check", default=None)
 
 Place: TypeAlias = Path | str
 """A SQLite file, or the URL of a PostgreSQL database."""
+
+
+T = TypeVar("T")
+
+
+class FairThread:
+    """Runs work in one thread: that of each asker in its order, and one piece of each asker in turn.
+
+    Who asks for much waits for itself. Others wait for the piece that runs, and for one of each asker.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    async def run(self, work: Callable[[], T], *, asker: str = "") -> T:
+        done: Future[T] = Future()
+        with self._lock:
+            self._waiting.setdefault(asker, deque()).append((done, work))
+        self._thread.submit(self._next)
+        return await asyncio.wrap_future(done)
+
+    def _next(self) -> None:
+        with self._lock:
+            asker, own = self._waiting.popitem(last=False)
+            done, work = own.popleft()
+            if own:
+                self._waiting[asker] = own
+        if done.set_running_or_notify_cancel():
+            try:
+                done.set_result(work())
+            except BaseException as error:  # noqa: BLE001  it is for who asked
+                done.set_exception(error)
+
+    def close(self) -> None:
+        """Wait for what runs and what waits."""
+        self._thread.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Store:
