@@ -1,6 +1,6 @@
 """Conversations: listed, read, renamed and deleted, and their turns cancelled; alike on a hub and a spoke."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
@@ -8,11 +8,10 @@ from pydantic import AfterValidator, Field
 from starlette.responses import PlainTextResponse, Response
 
 from chat import limits
-from chat.export import as_markdown, exported
 from chat.http.requests import Answer, answer, checked_token
 from chat.operations import Needs, Resource
 from chat.service import ChatService, unknown_conversation
-from contracts.answers.record import Conversation, ConversationTitle
+from contracts.answers.record import Conversation, ConversationTitle, ConversationTurn
 from contracts.chat import ConversationSummary, TurnRecord, TurnState
 from contracts.names import Token
 from contracts.text import shortened
@@ -148,3 +147,27 @@ async def delete(serving: Serving, asking: Any, conversation: str) -> None:
     A device may do so only for one that was held through it alone.
     """
     await (await serving()).delete(checked_token(conversation, "conversation"), asking)
+
+
+def exported(conversation: str, title: str | None, turns: Iterable[TurnRecord]) -> Conversation:
+    """Return a conversation as it becomes JSON."""
+    shown = [ConversationTurn.model_construct(**vars(turn)) for turn in turns]
+    return Conversation(id=conversation, title=title, exchanges=shown)
+
+
+def as_markdown(conversation: str, title: str | None, turns: Sequence[TurnRecord]) -> str:
+    """Return a conversation as Markdown: each question as a quotation, then its answer."""
+    first = " ".join(turns[0].question.split())
+    parts = [f"# {title or first}", f"Conversation `{conversation}`, times in UTC."]
+    for turn in turns:
+        about = [f"{turn.at:%Y-%m-%d %H:%M}", turn.device or "", turn.mode or turn.state]
+        if turn.replaced_by is not None:
+            about.append("replaced")
+        if turn.untrusted:
+            about.append("read text from outside")
+        parts.append(f"## {' · '.join(filter(None, about))}")
+        parts.append("\n".join(f"> {line}".rstrip() for line in turn.question.split("\n")))
+        parts.append(turn.answer or f"*no answer{': ' * bool(turn.problem)}{turn.problem}*")
+        if turn.did:
+            parts.append("\n".join(f"- `{line}`" for line in turn.did))
+    return "\n\n".join(parts) + "\n"

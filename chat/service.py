@@ -24,11 +24,9 @@ class ChatService(Protocol[Caller]):
             NotFound: If there is no such agent or device, or no such turn to replace.
             TooManyRequests: If there are too many.
         """
-        ...
 
     async def cancel(self, turn: str, caller: Caller) -> TurnState:
         """Stop a turn, or keep one that has not arrived from ever running; see `Turns.cancel`."""
-        ...
 
     async def confirm(self, turn: str, question: str, caller: Caller, *, approve: bool) -> None:
         """Answer a question of a turn.
@@ -37,11 +35,9 @@ class ChatService(Protocol[Caller]):
             NotFound: If this question was not asked in this turn.
             Conflict: If it was answered before, or the time to answer is over.
         """
-        ...
 
     async def agent_names(self, caller: Caller) -> Sequence[str]:
         """Return the names of the agents that can be asked."""
-        ...
 
     async def conversations(
         self, caller: Caller, *, limit: int, words: str = ""
@@ -52,7 +48,6 @@ class ChatService(Protocol[Caller]):
             words: Only those in which all of these words were said, whose title has them, or which are
                 about them by their meaning.
         """
-        ...
 
     async def turns(
         self, conversation: str, caller: Caller, *, limit: int, before: str | None = None
@@ -62,11 +57,9 @@ class ChatService(Protocol[Caller]):
         Args:
             before: Id of a turn of it; only those before that one are returned.
         """
-        ...
 
     async def title(self, conversation: str, caller: Caller) -> str | None:
         """Return the title that a person gave a conversation."""
-        ...
 
     async def rename(self, conversation: str, title: str | None, caller: Caller) -> None:
         """Set the title of a conversation; None removes it.
@@ -75,7 +68,6 @@ class ChatService(Protocol[Caller]):
             NotFound: If the caller has no such conversation.
             Forbidden: If the caller may read but not rename it.
         """
-        ...
 
     async def delete(self, conversation: str, caller: Caller) -> None:
         """Delete a conversation, with the variables of its programs.
@@ -84,7 +76,6 @@ class ChatService(Protocol[Caller]):
             NotFound: If the caller has no such conversation.
             Forbidden: If the caller may read but not delete it.
         """
-        ...
 
 
 def unknown_conversation(conversation: str) -> NotFound:

@@ -33,22 +33,20 @@ from identity.ids import uuid7
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Turn:
     """A message that is being answered: it waits for its conversation, runs, and ends.
 
-    Args:
+    Attributes:
         request: The message.
         user: Id of the user on whose behalf it runs.
         device: Id of the current device, where there is one.
         through: Thumbprint of the key of the device that asks, where a device does.
-        conversation: Id under which it is recorded, if that is not the one of the request.
+        conversation: Id under which it is recorded; by default the one of the request.
         token: ``jti`` of the token that the request came with; the turn ends when that is revoked.
         holder: What the quota of open turns counts by; the user where there is nothing else.
         is_person: Whether it may use the reserve for people.
-
-    Attributes:
         id: The client's choice, or a new one; unique within one user.
-        conversation: Id under which it is recorded.
         conversation_name: What its client calls the conversation: its choice, or the same id.
         state: ``running`` until it has ended.
         mode: Who answered; None without a complete answer.
@@ -68,28 +66,21 @@ class Turn:
         trace: Where its time went.
     """
 
-    def __init__(
-        self,
-        request: ChatRequest,
-        *,
-        user: str,
-        device: str | None = None,
-        through: str | None = None,
-        conversation: str | None = None,
-        token: str = "",
-        holder: str = "",
-        is_person: bool = False,
-    ) -> None:
-        self.request = request
-        self.user = user
-        self.device = device
-        self.through = through
-        self.token = token
-        self.holder = holder or user
-        self.is_person = is_person
-        self.id = request.turn or uuid7()
-        self.conversation = conversation or request.conversation or uuid7()
-        self.conversation_name = request.conversation or self.conversation
+    request: ChatRequest
+    _: KW_ONLY
+    user: str
+    device: str | None = None
+    through: str | None = None
+    conversation: str = ""
+    token: str = ""
+    holder: str = ""
+    is_person: bool = False
+
+    def __post_init__(self) -> None:
+        self.holder = self.holder or self.user
+        self.id = self.request.turn or uuid7()
+        self.conversation = self.conversation or self.request.conversation or uuid7()
+        self.conversation_name = self.request.conversation or self.conversation
         self.state: TurnState = "running"
         self.mode: Mode | None = None
         self.did: list[str] = []
@@ -248,11 +239,9 @@ class TurnStore(Protocol):
         Raises:
             Conflict: If its id was used before, or cancelled before it arrived: it must not run.
         """
-        ...
 
     async def end(self, turn: Turn) -> None:
         """Record how a turn ended and what was answered."""
-        ...
 
     async def state(self, user: str, turn: str, *, through: str | None) -> TurnState:
         """Return a turn's state; mark an unknown turn as cancelled so that a late request cannot start it.
@@ -260,7 +249,6 @@ class TurnStore(Protocol):
         Args:
             through: Thumbprint of the key of the device that cancels, where a device does.
         """
-        ...
 
 
 @dataclass(eq=False)

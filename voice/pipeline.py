@@ -59,7 +59,6 @@ class Chat(Protocol):
         Raises:
             StrawberryError: If nothing can answer.
         """
-        ...
 
     async def answer(self, wanted: ConfirmationWanted, *, approve: bool) -> None:
         """Answer a question of the turn.
@@ -67,7 +66,6 @@ class Chat(Protocol):
         Raises:
             StrawberryError: If it cannot be answered any more.
         """
-        ...
 
 
 class Observer(Protocol):
@@ -75,15 +73,12 @@ class Observer(Protocol):
 
     def activity(self, activity: Activity) -> None:
         """Report a changed activity."""
-        ...
 
     def understood(self, transcript: Transcript, engine: str) -> None:
         """Report what was said."""
-        ...
 
     def problem(self, engine: str, problem: str) -> None:
         """Report why an engine failed; empty where it works again."""
-        ...
 
 
 @dataclass(eq=False, kw_only=True)
@@ -182,7 +177,7 @@ class Pipeline:
         assert self._vad is not None
         self._vad.reset()
         endpointer = Endpointer(self._vad, self._pauses)
-        overlap = self._recent if word else ()
+        overlap = tuple(self._recent) if word else ()
         utterance = Utterance(endpointer, wake_word=word, loudness=loudness, overlap=overlap, follows=follows)
         utterance.ended = self._is_over
         return utterance

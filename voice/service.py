@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,10 +25,11 @@ from voice.settings import SatelliteSettings, VoiceSettings
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class VoiceService:
     """Speech of one device.
 
-    Args:
+    Attributes:
         chat: Answers speech.
         vocabularies: Yields what can be said whenever that changes.
         language: Of the household.
@@ -35,34 +37,23 @@ class VoiceService:
         changed: Called when the state has changed.
         may_answer: See `Pipeline`.
         names: What this device is called as a satellite.
-
-    Attributes:
         state: What it does now.
         reason: What is missing; also where it works without that.
         satellite_port: Where a server connects; None before it is a satellite.
     """
 
-    def __init__(
-        self,
-        settings: VoiceSettings,
-        *,
-        chat: Chat,
-        vocabularies: Callable[[], AsyncGenerator[Vocabulary, None]],
-        language: str,
-        muted_file: Path,
-        changed: Callable[[], None],
-        may_answer: MayAnswer | None = None,
-        names: Callable[[], Names] | None = None,
-    ) -> None:
-        self._settings = settings
-        self._chat = chat
-        self._vocabularies = vocabularies
-        self._language = settings.language or language
-        self._muted_file = muted_file
-        self._muted = muted_file.exists()
-        self._changed = changed
-        self._may_answer = may_answer
-        self._names = names
+    settings: VoiceSettings
+    _: KW_ONLY
+    chat: Chat
+    vocabularies: Callable[[], AsyncGenerator[Vocabulary, None]]
+    language: str
+    muted_file: Path
+    changed: Callable[[], None]
+    may_answer: MayAnswer | None = None
+    names: Callable[[], Names] | None = None
+
+    def __post_init__(self) -> None:
+        self.muted = self.muted_file.exists()
         self._problems: dict[str, str] = {}
         self._pipeline: Pipeline | None = None
         self._engines: Engines | None = None  # kept over retries: models are large
@@ -70,11 +61,6 @@ class VoiceService:
         self._backoff = Backoff(*limits.SERVICE_RETRY_S)
         self.state: VoiceState = "off"
         self.satellite_port: int | None = None
-
-    @property
-    def muted(self) -> bool:
-        """Return whether the microphone is closed because a person wants it so."""
-        return self._muted
 
     @property
     def reason(self) -> str:
@@ -87,20 +73,20 @@ class VoiceService:
             state=self.state,
             reason=self.reason,
             muted=self.muted,
-            wake_words=self._settings.wake_words,
-            microphone=self._settings.microphone,
-            loudspeaker=self._settings.loudspeaker,
+            wake_words=self.settings.wake_words,
+            microphone=self.settings.microphone,
+            loudspeaker=self.settings.loudspeaker,
         )
 
     def mute(self, *, muted: bool) -> None:
         """Close the microphone, or open it again."""
-        self._muted = muted
+        self.muted = muted
         self._switched.set()
         try:
             if muted:
-                write_private(self._muted_file, b"")
+                write_private(self.muted_file, b"")
             else:
-                self._muted_file.unlink(missing_ok=True)
+                self.muted_file.unlink(missing_ok=True)
         except OSError as error:
             # The microphone is closed on a full disk too.
             _log.warning("%s holds only until a restart: %s", "mute" if muted else "unmute", error)
@@ -132,7 +118,7 @@ class VoiceService:
             _log.warning("%s: %s", engine, problem)
         if self._problems.get(engine, "") != problem:
             self._problems[engine] = problem
-            self._changed()
+            self.changed()
 
     async def run(self) -> None:
         """Listen until cancelled; a sound card that comes back is used again."""
@@ -158,8 +144,8 @@ class VoiceService:
 
     async def _until_switched(self) -> None:
         """Run the pipeline until it is to be muted, or its microphone ends."""
-        satellite = self._settings.satellite if self._names is not None else None
-        settings = self._settings
+        satellite = self.settings.satellite if self.names is not None else None
+        settings = self.settings
         if satellite is not None:
             settings = settings.model_copy(update={"speech_to_text": (), "text_to_speech": ()})
         if self._engines is None:
@@ -169,18 +155,18 @@ class VoiceService:
             engines.wake.reset()
         if self._switched.is_set():
             return  # while they were loaded
-        if satellite is not None and self._names is not None:
-            await self._be_satellite(satellite, self._names(), engines)
+        if satellite is not None and self.names is not None:
+            await self._be_satellite(satellite, self.names(), engines)
             return
         pipeline = Pipeline(
-            microphone=open_microphone(self._settings.microphone),
-            loudspeaker=open_loudspeaker(self._settings.loudspeaker),
+            microphone=open_microphone(self.settings.microphone),
+            loudspeaker=open_loudspeaker(self.settings.loudspeaker),
             engines=engines,
-            chat=self._chat,
-            settings=self._settings,
-            language=self._language,
+            chat=self.chat,
+            settings=self.settings,
+            language=self.settings.language or self.language,
             observer=self,
-            may_answer=self._may_answer,
+            may_answer=self.may_answer,
         )
         self._pipeline = pipeline
         try:
@@ -205,14 +191,14 @@ class VoiceService:
             self.problem("satellite", "" if is_run else "no Home Assistant runs this satellite")
             self._tell("listening" if is_run else "broken")
 
-        loudspeaker = open_loudspeaker(self._settings.loudspeaker)
+        loudspeaker = open_loudspeaker(self.settings.loudspeaker)
         device = Satellite(
-            wake=engines.wake, loudspeaker=loudspeaker, may_answer=self._may_answer, changed=changed
+            wake=engines.wake, loudspeaker=loudspeaker, may_answer=self.may_answer, changed=changed
         )
         async with loudspeaker, open_satellite(settings, device, names) as port, open_tasks() as tasks:
             self.satellite_port = port
             changed(False)
-            microphone = partial(open_microphone, self._settings.microphone)
+            microphone = partial(open_microphone, self.settings.microphone)
             tasks.create_task(listen(device, microphone), name="satellite microphone")
             await self._switched.wait()
 
@@ -220,7 +206,7 @@ class VoiceService:
         """Keep the grammar as the home's sentences and names are."""
         grammars = [each for each in engines.speech_to_text.values() if isinstance(each, Grammar)]
         if grammars:
-            async with aclosing(self._vocabularies()) as vocabularies:
+            async with aclosing(self.vocabularies()) as vocabularies:
                 async for vocabulary in vocabularies:
                     try:
                         for grammar in grammars:
@@ -234,4 +220,4 @@ class VoiceService:
     def _tell(self, state: VoiceState) -> None:
         if state != self.state:
             self.state = state
-            self._changed()
+            self.changed()

@@ -1,8 +1,8 @@
 """Where speech begins and ends, by Silero's voice activity detection."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
@@ -47,11 +47,9 @@ class Detector(Protocol):
 
     def __call__(self, chunk: bytes, /) -> float:
         """Return the probability, from 0 to 1."""
-        ...
 
     def reset(self) -> None:
         """Forget the chunks so far."""
-        ...
 
 
 def load_vad() -> Detector:
@@ -102,6 +100,7 @@ class Endpointer:
             self.phase = Phase.ENDED
 
 
+@dataclass(eq=False)
 class Utterance:
     """Speech, from the wake word to its end; its frames can be read more than once.
 
@@ -112,27 +111,19 @@ class Utterance:
         follows: How many questions in a row it follows, without a wake word between them.
     """
 
-    def __init__(
-        self,
-        endpointer: Endpointer,
-        *,
-        wake_word: str = "",
-        loudness: float = 0.0,
-        overlap: Iterable[bytes] = (),
-        follows: int = 0,
-    ) -> None:
-        self.wake_word = wake_word
-        self.loudness = loudness
-        self.overlap = tuple(overlap)
-        self.follows = follows
-        self._endpointer = endpointer
-        self._frames: list[bytes] = []
-        self._more = asyncio.Condition()
-        self.ended = False
+    endpointer: Endpointer
+    _: KW_ONLY
+    wake_word: str = ""
+    loudness: float = 0.0
+    overlap: tuple[bytes, ...] = ()
+    follows: int = 0
+    ended: bool = False
+    _frames: list[bytes] = field(default_factory=list, init=False)
+    _more: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
 
     async def put(self, frame: bytes) -> None:
         """Add the next frame."""
-        phase = self._endpointer.heard(frame)
+        phase = self.endpointer.heard(frame)
         self._frames.append(frame)
         if phase is Phase.BEFORE:
             if len(self._frames) > _BEFORE:
@@ -152,8 +143,8 @@ class Utterance:
     async def began(self) -> bool:
         """Wait for speech; return False where none comes."""
         async with self._more:
-            await self._more.wait_for(lambda: self.ended or self._endpointer.phase is not Phase.BEFORE)
-        return self._endpointer.phase in (Phase.SPEECH, Phase.ENDED)
+            await self._more.wait_for(lambda: self.ended or self.endpointer.phase is not Phase.BEFORE)
+        return self.endpointer.phase in (Phase.SPEECH, Phase.ENDED)
 
     async def frames(self, *, with_overlap: bool = False) -> AsyncIterator[bytes]:
         """Yield the frames from the first one on, to the end of the speech."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from types import UnionType
 from typing import (
@@ -26,7 +26,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict, Unpack
 
 from chat.http.streams import STREAMS
-from chat.operations.needs import Needs
+from contracts.claims import SCOPES, Scope
 from contracts.wire import Strict
 
 P = ParamSpec("P")
@@ -36,6 +36,47 @@ Answer = TypeVar("Answer", covariant=True)
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 _IN_QUERY: Final = ("GET", "DELETE")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What whoever asks for an operation must have.
+
+    Attributes:
+        scopes: The token has one of these.
+        devices: Whether a device may ask, too; most answers are for people alone.
+        people: Whether people may ask.
+        writes: Whether people with read-only access may not ask.
+        admin: Whether an admin's own token or session is needed.
+        confirms: Whether only a token may ask through which a person confirms calls.
+        password: Whether the password of a session must have been typed in the last minutes.
+    """
+
+    scopes: tuple[Scope, ...]
+    devices: bool = False
+    people: bool = True
+    writes: bool = False
+    admin: bool = False
+    confirms: bool = False
+    password: bool = False
+
+    @property
+    def label(self) -> str:
+        """The right as the documentation names it."""
+        names = ["admin"] if self.admin else [f"`{scope}`" for scope in self.scopes]
+        is_any = self.scopes == TOKEN.scopes and not self.admin
+        words = "any" if is_any else " or ".join(names)
+        words += "" if self.people else ", device"
+        return words + (", password" if self.password else "") + (", `confirm`" if self.confirms else "")
+
+
+TOKEN: Final = Needs(tuple(scope for scope in SCOPES if scope != "metrics"), devices=True)
+"""Any token but one for metrics, which is for nothing else."""
+LOOK: Final = Needs(("chat",))
+CALL: Final = Needs(("call",))
+CHANGE: Final = Needs(("call",), writes=True)
+ADMIN: Final = Needs(("admin",), admin=True)
+PASSWORD: Final = Needs(("admin",), admin=True, password=True)
 
 
 @dataclass(frozen=True)
@@ -70,6 +111,7 @@ class Field:
         return isinstance(self.kind, type) and issubclass(self.kind, BaseModel)
 
 
+@dataclass(eq=False)
 class Operation(Generic[P, Answer]):
     """An ability of the hub; made by the decorators of a `Resource`.
 
@@ -87,30 +129,17 @@ class Operation(Generic[P, Answer]):
         notes_refusals: Whether its function notes in the audit itself what it refuses.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        resource: "Resource[Any, Any]",
-        method: Method,
-        path: str,
-        needs: Needs,
-        *,
-        status: int = 200,
-        command: str | Command = "",
-        skill: str = "",
-        is_held: bool = False,
-        notes_refusals: bool = False,
-    ) -> None:
-        self.function = function
-        self.resource = resource
-        self.method = method
-        self.path = path
-        self.needs = needs
-        self.status = status
-        self.command = Command(command) if isinstance(command, str) and command else command or None
-        self.skill = skill
-        self.is_held = is_held
-        self.notes_refusals = notes_refusals
+    function: Callable[..., Any]
+    resource: "Resource[Any, Any]"
+    method: Method
+    path: str
+    needs: Needs
+    _: KW_ONLY
+    status: int = 200
+    command: Command | None = None
+    skill: str = ""
+    is_held: bool = False
+    notes_refusals: bool = False
 
     def __call__(self, service: Any, asking: Any, *args: P.args, **kwargs: P.kwargs) -> Awaitable[Answer]:
         """Call the function itself, with no face in between."""
@@ -232,7 +261,7 @@ class Options(TypedDict, total=False):
     """What a declaration may add; see `Operation`."""
 
     status: int
-    command: str | Command
+    command: Command
     skill: str
     is_held: bool
     notes_refusals: bool

@@ -25,8 +25,7 @@ from chat import limits
 from chat.http.limits import WITH_TOKEN
 from chat.http.requests import NoBody, answer, answer_each, read, read_query
 from chat.http.streams import DONE, HEARTBEAT, Connections, Streams, event, farewell
-from chat.operations.needs import Needs
-from chat.operations.operation import Answer, Operation, P, Resource, Service, Stream
+from chat.operations.operation import Answer, Needs, Operation, P, Resource, Service, Stream
 from chat.tasks import finished
 from contracts.claims import Claims
 from contracts.errors import InvalidMessage, LinkError, NotFound, StrawberryError
@@ -44,7 +43,6 @@ class Asker(Protocol):
     @property
     def claims(self) -> Claims:
         """The claims of the token."""
-        ...
 
 
 AskerT = TypeVar("AskerT", bound=Asker)
@@ -62,11 +60,9 @@ class Door(Protocol[AskerT]):
             Forbidden: If it lacks a right.
             TooManyRequests: If there were too many requests with it.
         """
-        ...
 
     def recording(self, what: str, asking: AskerT) -> AbstractContextManager[None]:
         """Return a context that records in the audit when what is in it is forbidden."""
-        ...
 
 
 Admit = Callable[[Needs, str], Awaitable[AskerT]]
@@ -78,7 +74,6 @@ class Elsewhere(Protocol[AskerIn]):
 
     def passes(self, operation: Operation[Any, Any]) -> bool:
         """Return whether an operation is passed on whatever its arguments are."""
-        ...
 
     async def place(
         self,
@@ -92,27 +87,22 @@ class Elsewhere(Protocol[AskerIn]):
         Raises:
             LinkError: If nobody does it right now.
         """
-        ...
 
     def doing(self, operation: Operation[Any, Any]) -> AbstractContextManager[None]:
         """Return a context in which an operation is done here, and refused once another process does it."""
-        ...
 
     async def forward(self, place: Any, request: Request, asking: AskerIn) -> Response:
         """Return what is answered to a request there."""
-        ...
 
     async def call(
         self, place: Any, operation: Operation[Any, Any], asking: AskerIn, given: Mapping[str, Any]
     ) -> Any:
         """Call an operation there."""
-        ...
 
     def follow(
         self, place: Any, stream: Stream[Any, Any], asking: AskerIn, given: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
         """Open a stream there."""
-        ...
 
 
 class Operations(Generic[AskerT]):

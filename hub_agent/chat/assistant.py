@@ -138,7 +138,7 @@ class Assistant:
             user=user.id,
             device=device,
             through=key_of(caller),
-            conversation=conversation,
+            conversation=conversation or "",
             token=caller.claims.jti,
             holder=caller.claims.holder,
             is_person=person,

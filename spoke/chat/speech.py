@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -74,10 +75,11 @@ class SpokenChat:
         await (await self._agent()).confirm(wanted.turn, wanted.id, None, approve=approve)
 
 
+@dataclass(eq=False)
 class Speech:
     """The voice of one spoke, or what there is in its place where it is off.
 
-    Args:
+    Attributes:
         agent: Opens the agent of this spoke.
         may_confirm: See `SpokenChat`.
         reaches_hub: Whether messages of this device reach the hub.
@@ -88,39 +90,34 @@ class Speech:
         names: What this device is called as a satellite.
     """
 
-    def __init__(
-        self,
-        settings: VoiceSettings,
-        *,
-        agent: "Callable[[], Awaitable[Agent]]",
-        may_confirm: Callable[[], bool],
-        reaches_hub: Callable[[], Awaitable[bool]],
-        language: str,
-        directory: Path,
-        changed: Callable[[], None],
-        may_answer: "MayAnswer | None" = None,
-        names: "Callable[[], Names] | None" = None,
-    ) -> None:
-        self._settings = settings
-        self._agent = agent
-        self._reaches_hub = reaches_hub
-        self._language = settings.language or language
-        self._file = directory / VOCABULARY
-        self._changed = changed
+    settings: VoiceSettings
+    _: KW_ONLY
+    agent: "Callable[[], Awaitable[Agent]]"
+    may_confirm: Callable[[], bool]
+    reaches_hub: Callable[[], Awaitable[bool]]
+    language: str
+    directory: Path
+    changed: Callable[[], None]
+    may_answer: "MayAnswer | None" = None
+    names: "Callable[[], Names] | None" = None
+
+    def __post_init__(self) -> None:
+        self.language = self.settings.language or self.language
+        self._file = self.directory / VOCABULARY
         self._new_words = asyncio.Event()
         self._service: VoiceService | None = None
-        if settings.enabled:
+        if self.settings.enabled:
             from voice import service
 
             self._service = service.VoiceService(
-                settings,
-                chat=SpokenChat(agent, may_confirm=may_confirm),
+                self.settings,
+                chat=SpokenChat(self.agent, may_confirm=self.may_confirm),
                 vocabularies=self.vocabularies,
-                language=language,
-                muted_file=directory / MUTED,
-                changed=changed,
-                may_answer=may_answer,
-                names=names,
+                language=self.language,
+                muted_file=self.directory / MUTED,
+                changed=self.changed,
+                may_answer=self.may_answer,
+                names=self.names,
             )
 
     @property
@@ -150,22 +147,22 @@ class Speech:
             self._new_words.clear()
             wait_s = agent = vocabulary = None
             try:
-                agent = await self._agent()
-                vocabulary = await agent.vocabulary(self._language)
+                agent = await self.agent()
+                vocabulary = await agent.vocabulary(self.language)
             except StrawberryError as error:
                 _log.info("the hub does not say what can be said: %s", error)
                 wait_s = backoff.next()
                 try:
                     vocabulary = Vocabulary.model_validate_json(self._file.read_bytes())
                 except (OSError, ValidationError):
-                    vocabulary = None if agent is None else Vocabulary(language=self._language)
+                    vocabulary = None if agent is None else Vocabulary(language=self.language)
             else:
                 backoff.reset()
                 with suppress(OSError):  # a full disk costs the copy, not the voice
                     write_private(self._file, vocabulary.model_dump_json().encode())
             if vocabulary is not None:
                 # The hub leaves out of a device's sentences what its owner has not approved.
-                own = None if agent is None else await agent.own_vocabulary(self._language)
+                own = None if agent is None else await agent.own_vocabulary(self.language)
                 yield vocabulary if own is None else _with(vocabulary, own)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -176,7 +173,7 @@ class Speech:
 
         async def show(request: Request) -> Response:
             await authenticate(request)
-            reaches_hub = self._service is None or await self._reaches_hub()
+            reaches_hub = self._service is None or await self.reaches_hub()
             return self._answer("" if reaches_hub else _NO_HUB)
 
         async def mute(request: Request) -> Response:

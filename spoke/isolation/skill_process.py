@@ -11,12 +11,10 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
-
-import psutil
 
 from agent_core.isolation import boot, messages
 from agent_core.isolation.messages import (
@@ -48,7 +46,7 @@ from contracts.text import storable
 from contracts.wire import Json
 from spoke import limits
 from spoke.isolation.environment import Environment
-from spoke.nodes.processes import end_marked, has_systemd, started
+from spoke.nodes.processes import end_marked, has_systemd, started, threads_of_user, use_of
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +60,7 @@ FRAMEWORK: Final = (
 _Inbox = asyncio.Queue[messages.OfCall | str]
 
 
+@dataclass(eq=False)
 class SkillProcess:
     """The skills of one file or folder, in a process of their own.
 
@@ -71,8 +70,6 @@ class SkillProcess:
         changed: Called whenever skills are others, or can be called or not.
         is_own: Whether a skill of a name is this one's: another may have come before it.
         settled: Set once it has been set up, or has failed for the first time.
-
-    Args:
         data: Folder in which each skill has one of its own.
         environments: Folder of the environments of skills.
         variables: Gives those of ``.env``; it gets its own settings only.
@@ -81,36 +78,26 @@ class SkillProcess:
         runs_triggers: Whether its methods run by themselves.
     """
 
-    def __init__(
-        self,
-        entry: Path,
-        *,
-        data: Path,
-        sink: LocalSink,
-        environments: Path,
-        variables: Callable[[], Mapping[str, str]] = dict,
-        zone: str = "UTC",
-        home: HomeCaller | None = None,
-        runs_triggers: bool = True,
-        memory: int = limits.SKILL_MEMORY_BYTES,
-        processes: int = limits.SKILL_PROCESSES,
-    ) -> None:
-        self.entry = entry
+    entry: Path
+    _: KW_ONLY
+    data: Path
+    sink: LocalSink
+    environments: Path
+    variables: Callable[[], Mapping[str, str]] = dict
+    zone: str = "UTC"
+    home: HomeCaller | None = None
+    runs_triggers: bool = True
+    memory: int = limits.SKILL_MEMORY_BYTES
+    processes: int = limits.SKILL_PROCESSES
+
+    def __post_init__(self) -> None:
         self.skills: dict[str, LoadedSkill] = {}
         self.settled = asyncio.Event()
         self.changed: Callable[[], None] = lambda: None
         self.is_own: Callable[[str], bool] = lambda _: True
         self._failed: dict[str, Unavailable] = {}
         self._down: Unavailable | None = unavailable("process", "it has not started")
-        self._data = data
-        self._sink = sink
-        self._environment = Environment(entry, environments)
-        self._variables = variables
-        self._zone = zone
-        self._home = home
-        self._runs_triggers = runs_triggers
-        self._memory = memory
-        self._processes = processes
+        self._environment = Environment(self.entry, self.environments)
         self._stdin: asyncio.StreamWriter | None = None
         self._names: frozenset[str] = frozenset()
         self._has_loaded = False
@@ -120,7 +107,7 @@ class SkillProcess:
         self._home_calls: set[asyncio.Task[None]] = set()
         self._ids = count()
         self._pid = 0
-        self._mark = f"skill {os.getpid()} {entry}"
+        self._mark = f"skill {os.getpid()} {self.entry}"
         self._fault = ""
         self._last_line = ""
         self._loaded_from: list[Stamp] = []
@@ -170,7 +157,7 @@ class SkillProcess:
                 mark=self._mark,
                 stop_s=0,
                 unit=f"strawberry-skill-{os.getpid()}-{next(self._ids)}" if has_scopes else None,
-                properties=(f"MemoryMax={self._memory}", f"TasksMax={self._processes}", "MemorySwapMax=0"),
+                properties=(f"MemoryMax={self.memory}", f"TasksMax={self.processes}", "MemorySwapMax=0"),
                 stdin=PIPE,
                 stderr=PIPE,
             )
@@ -182,7 +169,7 @@ class SkillProcess:
                 output = tasks.create_task(self._log_output(output_of(process.stderr)))
                 tasks.create_task(self._read(process.stdout, tasks), name="messages of a skill")
                 tasks.create_task(self._watch(process.pid), name="limits of a skill")
-                stop_listening = self._sink.listen(self._hear)
+                stop_listening = self.sink.listen(self._hear)
                 try:
                     await self._send(self._start())
                     code = await process.wait()
@@ -240,24 +227,24 @@ class SkillProcess:
             if spec is not None and spec.origin is not None:
                 folder = Path(spec.origin).parent
                 modules[name] = str(folder.parent if spec.submodule_search_locations else folder)
-        threads = 0 if os.name == "nt" or os.geteuid() == 0 else _threads_of_user()
+        threads = 0 if os.name == "nt" or os.geteuid() == 0 else threads_of_user()
         return {
             "modules": modules,
             # Beyond what the watch allows: it names the reason.
-            "memory": self._memory * 3 // 2,
+            "memory": self.memory * 3 // 2,
             # The system counts all threads of the user, and none of root's.
-            "processes": threads + self._processes if threads else 0,
+            "processes": threads + self.processes if threads else 0,
         }
 
     def _start(self) -> messages.Start:
         own = tuple(variable_of(name, "") for name in declared_skills(self.entry))
-        variables = {name: value for name, value in self._variables().items() if name.startswith(own)}
+        variables = {name: value for name, value in self.variables().items() if name.startswith(own)}
         return messages.Start(
             entry=str(self.entry),
-            data=str(self._data),
+            data=str(self.data),
             variables=variables,
-            zone=self._zone,
-            runs_triggers=self._runs_triggers,
+            zone=self.zone,
+            runs_triggers=self.runs_triggers,
         )
 
     def _end(self, fault: str) -> None:
@@ -362,8 +349,8 @@ class SkillProcess:
                 self._failed = dict(message.unavailable)
                 self._hears = frozenset(message.hears)
                 for kind, source in message.hears:
-                    if kind == "value" and source in self._sink.values:
-                        self._hear(kind, source, self._sink.values[source])
+                    if kind == "value" and source in self.sink.values:
+                        self._hear(kind, source, self.sink.values[source])
                 self.changed()
             case SetUp():
                 # Each is registered at the hub.
@@ -388,7 +375,7 @@ class SkillProcess:
                 if not published.take():
                     self._end("it published too much")
                 if self.is_own(publication.skill):
-                    self._sink(replace(publication, value=to_json(publication.value)))
+                    self.sink(replace(publication, value=to_json(publication.value)))
             case _:
                 inbox = self._calls.get(message.id)
                 if inbox is not None and inbox.qsize() < 2:
@@ -407,16 +394,16 @@ class SkillProcess:
     async def _call_home(self, call: HomeCall) -> None:
         """Make a call for a skill, with the rights of the call in which it makes it."""
         reason = ""
-        if self._home is None or (call.within is not None and call.within not in self._within):
+        if self.home is None or (call.within is not None and call.within not in self._within):
             reason = "the call in which it is made has ended"
         elif not self.is_own(call.skill):
             reason = "another skill of its name is offered"
-        if self._home is None or reason:
+        if self.home is None or reason:
             await self._send(messages.failure_of(call.id, CallError(ErrorCode.REFUSED, reason)))
             return
         try:
             within = self._within[call.within] if call.within is not None else NO_CALL
-            made = self._home(call.skill, within, call.path, call.args, call.kwargs)
+            made = self.home(call.skill, within, call.path, call.args, call.kwargs)
             value = await asyncio.wrap_future(made)
             await self._send(Result(id=call.id, value=value))
         except CallError as error:
@@ -452,7 +439,7 @@ class SkillProcess:
         before = self._loaded_from
         while not self._fault:
             await asyncio.sleep(limits.SKILL_WATCH_S)
-            processes, memory = await asyncio.to_thread(_use_of, pid)
+            processes, memory = await asyncio.to_thread(use_of, pid)
             if not processes:
                 break
             files = await asyncio.to_thread(self._files)
@@ -463,31 +450,9 @@ class SkillProcess:
                 await asyncio.sleep(limits.SKILL_STOP_S)
                 break
             before = files
-            if processes > self._processes:
-                self._end(f"it had {processes} processes, more than {self._processes}")
-            elif memory > self._memory:
-                self._end(f"it took {memory // 1024**2:,} MiB, more than {self._memory // 1024**2:,}")
+            if processes > self.processes:
+                self._end(f"it had {processes} processes, more than {self.processes}")
+            elif memory > self.memory:
+                self._end(f"it took {memory // 1024**2:,} MiB, more than {self.memory // 1024**2:,}")
         # What it has started may hold its pipes open, by which it seems to run.
         await end_marked(self._mark, stop_s=0)
-
-
-def _use_of(pid: int) -> tuple[int, int]:
-    """Return how many processes there are from this one on, and the memory of all of them."""
-    processes = memory = 0
-    with suppress(psutil.Error):
-        main = psutil.Process(pid)
-        for each in (main, *main.children(recursive=True)):
-            with suppress(psutil.Error):
-                used = each.memory_info()
-                processes += 1
-                memory += used.rss - getattr(used, "shared", 0)
-    return processes, memory
-
-
-def _threads_of_user() -> int:
-    user, threads = os.getuid(), 0
-    for each in psutil.process_iter():
-        with suppress(psutil.Error):
-            if each.uids().real == user:
-                threads += each.num_threads()
-    return threads

@@ -175,6 +175,28 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
         return False
 
 
+def use_of(pid: int) -> tuple[int, int]:
+    """Return how many processes there are from this one on, and the memory of all of them."""
+    processes = memory = 0
+    with suppress(psutil.Error):
+        main = psutil.Process(pid)
+        for each in (main, *main.children(recursive=True)):
+            with suppress(psutil.Error):
+                used = each.memory_info()
+                processes += 1
+                memory += used.rss - getattr(used, "shared", 0)
+    return processes, memory
+
+
+def threads_of_user() -> int:
+    user, threads = os.getuid(), 0
+    for each in psutil.process_iter():
+        with suppress(psutil.Error):
+            if each.uids().real == user:
+                threads += each.num_threads()
+    return threads
+
+
 @cache
 def has_systemd() -> bool:
     """Return whether a systemd takes programs of this user into scopes of their own."""

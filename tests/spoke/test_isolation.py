@@ -260,7 +260,7 @@ async def test_one_that_does_not_read_its_calls_ends(pump: Path, monkeypatch: py
 async def test_its_methods_run_at_events_and_values_of_the_device(pump: Path) -> None:
     sink = RecordingSink()
     async with running(pump, sink) as (process, runner):
-        process._sink(Publication("state", "LampSkill", "is_on", True))
+        process.sink(Publication("state", "LampSkill", "is_on", True))
         await runner.run("PumpSkill", "pour", [4])
         await wait_for(lambda: len(sink.states) == 4, "what the methods publish")
         values = {(skill, name, value) for skill, name, value, _, _ in sink.states}

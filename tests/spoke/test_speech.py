@@ -18,7 +18,7 @@ from tests.spoke.talk import Talker, open_talker
 def spoken_to(talker: Talker) -> tuple[SpokenChat, Callable[[], Awaitable[bool]]]:
     """The chat of a voice, and what says whether its messages reach the hub."""
     server: Any = talker.spoke._server
-    return SpokenChat(server.speech._agent, may_confirm=lambda: False), server._reaches_hub
+    return SpokenChat(server.speech.agent, may_confirm=lambda: False), server._reaches_hub
 
 
 async def test_a_hub_that_hangs_cannot_be_reached_although_it_is_on_the_bus(
@@ -55,7 +55,7 @@ async def test_a_hub_that_is_too_slow_for_display_still_gets_the_next_message(
     ):
         chat, reaches_hub = spoken_to(talker)
         server: Any = talker.spoke._server
-        await server.speech._agent()
+        await server.speech.agent()
         server.hub_online = lambda: False
         talker.line.silent = True
         assert not await reaches_hub()

@@ -36,11 +36,9 @@ class WakeWord(Protocol):
 
     def heard(self, frame: bytes) -> str | None:
         """Process the next frame; return the name of the wake word that it ends."""
-        ...
 
     def reset(self) -> None:
         """Forget the sound so far, so that a wake word is not heard twice."""
-        ...
 
 
 class SpeechToText(Protocol):
@@ -55,7 +53,6 @@ class SpeechToText(Protocol):
         Raises:
             SpeechError: If the engine gives no answer.
         """
-        ...
 
 
 @runtime_checkable
@@ -67,7 +64,6 @@ class Grammar(SpeechToText, Protocol):
 
     async def learn(self, vocabulary: "Vocabulary") -> None:
         """Understand this and nothing else; nothing happens where it has not changed."""
-        ...
 
     def of(self, texts: Sequence[str], *, safe: Collection[str] = ()) -> SpeechToText:
         """Return a speech to text that understands nothing but these texts.
@@ -75,7 +71,6 @@ class Grammar(SpeechToText, Protocol):
         Args:
             safe: Those that do no harm where something else was said: they need not be as certain.
         """
-        ...
 
 
 class TextToSpeech(Protocol):
@@ -90,4 +85,3 @@ class TextToSpeech(Protocol):
         Raises:
             SpeechError: If the engine gives no sound.
         """
-        ...

@@ -49,23 +49,18 @@ class Server(Protocol):
 
     async def wake(self, word: str) -> None:
         """Report a wake word: what follows is for the server."""
-        ...
 
     async def sound(self, frame: bytes) -> None:
         """Send a frame of speech."""
-        ...
 
     async def cut(self) -> None:
         """Report the end of the speech before the server has found it."""
-        ...
 
     async def played(self) -> None:
         """Report that the answer was heard."""
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...
 
 
 @dataclass(eq=False, kw_only=True)

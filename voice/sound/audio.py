@@ -53,7 +53,6 @@ class Microphone(_Opened, Protocol):
         Raises:
             SoundError: If the sound card goes; a source that has an end just ends.
         """
-        ...
 
 
 class Loudspeaker(_Opened, Protocol):
@@ -65,7 +64,6 @@ class Loudspeaker(_Opened, Protocol):
         Raises:
             SoundError: If the sound card goes.
         """
-        ...
 
 
 def level(frame: bytes) -> float:
