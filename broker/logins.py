@@ -43,11 +43,9 @@ class BrokerLogins(Protocol):
     @property
     def answer_s(self) -> float:
         """How long one that is let in may take to appear, in seconds; 0 where the broker itself decides."""
-        ...
 
     async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and no other; a client that used another is disconnected."""
-        ...
 
     async def revoke(self, principal: Principal, revocation: Revocation) -> None:
         """Remove a login, and disconnect its client at once.
@@ -55,7 +53,6 @@ class BrokerLogins(Protocol):
         Args:
             revocation: Its tokens.
         """
-        ...
 
     async def sync(self, logins: Collection[BusLogin], revocation: Revocation) -> None:
         """Make the broker agree as a whole: these may log in, and no others that were allowed before.
@@ -63,7 +60,6 @@ class BrokerLogins(Protocol):
         Args:
             revocation: All tokens that are revoked and have not expired.
         """
-        ...
 
 
 _CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")

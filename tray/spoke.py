@@ -28,17 +28,14 @@ class Spoke(Protocol):
 
     def get(self, path: str, kind: type[Model], *, timeout: float = ...) -> Model:
         """Return the answer to ``GET``, a model of this kind."""
-        ...
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = ...) -> Any:
         """Send a request and return the JSON answer."""
-        ...
 
     def turn(
         self, message: str, *, conversation: str, turn: str, can_confirm: bool = ...
     ) -> Iterator[dict[str, Any]]:
         """Send a message and yield the events of its turn."""
-        ...
 
 
 Find = Callable[[], Spoke]

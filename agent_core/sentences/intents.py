@@ -42,22 +42,18 @@ class Home(Protocol):
 
     def names(self) -> Iterable[tuple[str, str, str]]:
         """Return what things are called, the value that stands for each, and its domain."""
-        ...
 
     def areas(self) -> Mapping[str, str]:
         """Return what areas are called, with the name of each."""
-        ...
 
     def floors(self) -> Mapping[str, str]:
         """Return what floors are called, with the name of each."""
-        ...
 
     def call(self, intent: str, slots: Slots, domain: str) -> tuple[str, Slots] | None:
         """Return a method with its arguments; None where the intent means nothing that there is.
 
         The area `EVERYWHERE` is of a sentence that names no room, said where the room is not known.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -120,11 +120,9 @@ class Host(Protocol):
     @property
     def can_restart(self) -> bool:
         """Return whether the hub starts again by itself to restore a backup."""
-        ...
 
     def check(self, *, health: Health, devices: list[DeviceAnswer], servers: McpServers) -> list[CheckAnswer]:
         """Look at this installation; blocks."""
-        ...
 
     def write_backup(self, target: BinaryIO, passphrase: SecretStr, *, captures: bool) -> None:
         """Write an encrypted backup; blocks.
@@ -132,7 +130,6 @@ class Host(Protocol):
         Raises:
             ConfigError: If it cannot be written, or the passphrase is too short.
         """
-        ...
 
     def read_backup(self, passphrase: SecretStr) -> BackupContents:
         """Check what was uploaded, and return what it holds; blocks.
@@ -140,7 +137,6 @@ class Host(Protocol):
         Raises:
             ConfigError: If it is not a whole backup that this version can use.
         """
-        ...
 
     def restore(self, passphrase: SecretStr, revoke: Sequence[str]) -> BackupContents:
         """Check what was uploaded, and decide that it takes the place of what is there; blocks.
@@ -151,12 +147,10 @@ class Host(Protocol):
         Raises:
             ConfigError: As `read_backup`, or if this hub cannot be restored while it runs.
         """
-        ...
 
     @property
     def lan(self) -> LanAccess:
         """Return who can connect."""
-        ...
 
     def switch_lan(self, enabled: bool) -> None:
         """Allow or end access for other machines over TLS, from the next start on; blocks.
@@ -164,7 +158,6 @@ class Host(Protocol):
         Raises:
             ConfigError: If it cannot be changed here, a port is taken, or the certificates cannot be made.
         """
-        ...
 
     def read_settings(self, kind: type[Settings]) -> Settings:
         """Return what the settings say of the household, or of the entities of Home Assistant; blocks.
@@ -172,7 +165,6 @@ class Host(Protocol):
         Raises:
             ConfigError: If they cannot be used.
         """
-        ...
 
     def write_settings(self, changed: Settings) -> Settings:
         """Write what is given of it into the settings, and return all; blocks.
@@ -182,7 +174,6 @@ class Host(Protocol):
         Raises:
             ConfigError: If they cannot be used.
         """
-        ...
 
     async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
         """Try address and token of Home Assistant, and write them into the settings.
@@ -191,7 +182,6 @@ class Host(Protocol):
             ConfigError: If one of them cannot be used.
             LinkError: If it is not there, or refuses the token; nothing was written then.
         """
-        ...
 
     async def connect_home_broker(self, url: str, username: str, password: SecretStr | None) -> None:
         """Log in to a broker, and write it into the settings as the home broker, for the next start.
@@ -204,4 +194,3 @@ class Host(Protocol):
 
     def restart(self) -> None:
         """End the hub in its order, and start it again."""
-        ...
