@@ -8,14 +8,8 @@ class CalculatorSkill(Skill):
     """Works out arithmetic exactly, which language models do not."""
 
     labels = {
-        "de": {
-            "CalculatorSkill": "Rechner",
-            "calculate": "Rechnen",
-            "expression": "Rechnung",
-        },
-        "en": {
-            "expression": "Calculation",
-        },
+        "de": {"CalculatorSkill": "Rechner", "calculate": "Rechnen", "expression": "Rechnung"},
+        "en": {"expression": "Calculation"},
     }
 
     device_agnostic = True

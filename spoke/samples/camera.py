@@ -34,15 +34,7 @@ class Picture:
 class CameraSkill(Skill):
     """Takes pictures with the camera of this computer; they stay on it."""
 
-    labels = {
-        "de": {
-            "CameraSkill": "Kamera",
-            "list_pictures": "Bilder",
-        },
-        "en": {
-            "list_pictures": "Pictures",
-        },
-    }
+    labels = {"de": {"CameraSkill": "Kamera", "list_pictures": "Bilder"}, "en": {"list_pictures": "Pictures"}}
 
     concurrency = 1
 

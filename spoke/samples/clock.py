@@ -18,10 +18,7 @@ class TimeSkill(Skill):
             "find_time_zones": "Zeitzonen suchen",
             "containing": "Mit den Buchstaben",
         },
-        "en": {
-            "until": "Time until",
-            "containing": "With the letters",
-        },
+        "en": {"until": "Time until", "containing": "With the letters"},
     }
 
     device_agnostic = True

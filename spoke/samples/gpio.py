@@ -23,15 +23,8 @@ class GpioSkill(Skill):
     """The pins of this computer that have a name: outputs to turn on and off, and inputs such as buttons."""
 
     labels = {
-        "de": {
-            "GpioSkill": "Pins",
-            "pins": "Pins",
-            "pulse": "Kurz einschalten",
-        },
-        "en": {
-            "GpioSkill": "Pins",
-            "pulse": "Switch on briefly",
-        },
+        "de": {"GpioSkill": "Pins", "pins": "Pins", "pulse": "Kurz einschalten"},
+        "en": {"GpioSkill": "Pins", "pulse": "Switch on briefly"},
     }
 
     class Settings(BaseModel):

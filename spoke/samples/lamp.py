@@ -43,14 +43,7 @@ class LampStatus:
 class LampSkill(Skill):
     """A virtual lamp: on, off, brightness and colour."""
 
-    labels = {
-        "de": {
-            "LampSkill": "Lampe",
-        },
-        "en": {
-            "color": "Colour",
-        },
-    }
+    labels = {"de": {"LampSkill": "Lampe"}, "en": {"color": "Colour"}}
 
     def __init__(self) -> None:
         self._status = LampStatus()

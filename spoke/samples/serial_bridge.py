@@ -31,14 +31,7 @@ class SerialSkill(Skill):
     A line ``name=value`` becomes a value on the bus, any other line an event.
     """
 
-    labels = {
-        "de": {
-            "SerialSkill": "Serielles Gerät",
-        },
-        "en": {
-            "SerialSkill": "Serial device",
-        },
-    }
+    labels = {"de": {"SerialSkill": "Serielles Gerät"}, "en": {"SerialSkill": "Serial device"}}
 
     class Settings(BaseModel):
         """Which port, and how fast; without a port, the first one that is there."""

@@ -100,10 +100,7 @@ class SystemSkill(Skill):
             "processes": "Laufende Programme",
             "order_by": "Sortiert nach",
         },
-        "en": {
-            "SystemSkill": "Computer",
-            "machine_info": "About this device",
-        },
+        "en": {"SystemSkill": "Computer", "machine_info": "About this device"},
     }
 
     def __init__(self) -> None:

@@ -32,11 +32,7 @@ class MediaSkill(Skill):
             "turn_down": "Leiser",
             "player": "Wiedergabegerät",
         },
-        "en": {
-            "list_players": "Players",
-            "change_volume": "Louder",
-            "turn_down": "Quieter",
-        },
+        "en": {"list_players": "Players", "change_volume": "Louder", "turn_down": "Quieter"},
     }
 
     @skill_method(read_only=True)

@@ -27,10 +27,7 @@ class NotesSkill(Skill):
             "append": "Anfügen",
             "list_notes": "Alle Notizen",
         },
-        "en": {
-            "add": "New note",
-            "list_notes": "All notes",
-        },
+        "en": {"add": "New note", "list_notes": "All notes"},
     }
 
     concurrency = 1
