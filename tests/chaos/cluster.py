@@ -127,15 +127,15 @@ def start_nodes(house: House) -> tuple[dict[str, Command], list[int], str]:
     key = KeyPair.load_or_create(house.home / "hub" / "key.pem")
     names = ("node-1", "node-2", "node-3")
     ports = {name: [free_port() for _ in range(3)] for name in names}
+    nodes = ",".join(f"127.0.0.1:{cluster}" for _, _, cluster in ports.values())
     made = {}
     for name, (mqtt, own, cluster) in ports.items():
         home = house.directory / name
         file = Home(home).broker / "nats" / "cluster.json"
         file.parent.mkdir(parents=True, mode=0o700)
         NatsKeys(key).for_nodes().save(file)
-        others = ",".join(f"127.0.0.1:{ports[other][2]}" for other in names if other != name)
         words = ("--mqtt-port", str(mqtt), "--nats-port", str(own), "--cluster-port", str(cluster))
-        house.start(name, "broker", "run", "--kind", "nats", *words, "--cluster", others, home=home)
+        house.start(name, "broker", "run", "--kind", "nats", *words, "--cluster", nodes, home=home)
         made[name] = Command(house, name, home)
     for name in names:
         wait_for(lambda name=name: "Ready" in house.log(name) or house.ended(name), what=name)
