@@ -192,20 +192,18 @@ class Candidacy:
             if self._session is None:
                 self._open()
             assert self._session is not None
-            if not self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one():
-                return False
-            self._session.exec_driver_sql(_END_STOPPED.format(limits.DATABASE_STOPPED_MS))
-            return True
+            self.keep()
+            return bool(self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one())
 
     def keep(self) -> None:
-        """Say that the holder is there.
+        """Say that this one is there, and end the session of one that was stopped while it wrote.
 
         Raises:
             DatabaseError: If the session is gone, and the lock with it.
         """
         with self._lock:
             assert self._session is not None
-            self._session.exec_driver_sql("SELECT 1")
+            self._session.exec_driver_sql(_END_STOPPED.format(limits.DATABASE_STOPPED_MS))
 
     def close(self) -> None:
         """Give the lead away."""

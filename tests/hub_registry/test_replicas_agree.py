@@ -349,20 +349,22 @@ def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
     database.close()
 
 
-def test_who_gains_the_lead_ends_the_session_of_one_that_was_stopped_within_a_batch(
+def test_who_may_lead_ends_the_session_of_one_that_was_stopped_within_a_batch(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = PostgreSQL(url)
     with psycopg.connect(url, autocommit=True) as stopped:
         stopped.execute(f"SELECT pg_advisory_lock({_WRITER})")
-        candidacy = database.candidacy()
+        leading, candidacy = database.candidacy(), database.candidacy()
+        assert leading.gain()
         with monkeypatch.context() as patched:
             patched.setattr(limits, "DATABASE_STOPPED_MS", 0)
-            assert candidacy.gain()
+            assert not candidacy.gain()
         with database.writing.begin() as connection:
             connection.exec_driver_sql("SELECT 1")
         with pytest.raises(psycopg.OperationalError):
             stopped.execute("SELECT 1").fetchone()
+    leading.close()
     candidacy.close()
     database.close()
 
