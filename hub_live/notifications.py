@@ -279,9 +279,10 @@ async def tell_full_disk(store: Store, events: Events, *, person: str, directory
         while not has_room:
             await asyncio.sleep(limits.DISK_LOOK_S)
             has_room = shutil.disk_usage(directory).free >= limits.DISK_MENDED_BYTES
-        store.full.clear()
         text = "The disk has room again: data is saved as usual."
         await events.publish(person, NotificationData(subject="disk", text=text, sender="disk"))
+        # Only now: writes that failed before, and report it late, are none of a disk that is full again.
+        store.full.clear()
 
 
 @asynccontextmanager
