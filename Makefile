@@ -84,13 +84,12 @@ test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: see .ci/run)
 
 ON_POSTGRESQL := tests/hub_registry tests/hub_live \
 	$(addprefix tests/hub_agent/test_,record.py long_conversations.py replaced_turns.py search.py events.py audit.py traces.py)
-# Of these, what meets no table: topics, values, targets and conditions are the same beside each database.
-WITHOUT_TABLES := $(patsubst %,--ignore=tests/hub_registry/test_%.py,directory fuzz presence retained targets) \
-	$(patsubst %,--ignore=tests/hub_live/test_%.py,bus_values capture_files decoding files memory memory_skill \
-		nodes topics tree world) \
-	$(patsubst %,--ignore=tests/hub_live/watchers/test_%.py,backtest naming phases predicate_errors predicates sentence)
+# Of these, what opens no database.
+WITHOUT_DATABASE := $(patsubst %,--ignore=tests/hub_registry/test_%.py,directory targets) \
+	--ignore=tests/hub_live/test_files.py \
+	$(patsubst %,--ignore=tests/hub_live/watchers/test_%.py,phases predicate_errors predicates)
 test-postgresql: $(DEV)  ## Stores, record, access and live home with PostgreSQL (Debian: postgresql)
-	@STRAWBERRY_TEST_DATABASE=postgresql $(PYTEST) $(WORKERS) -m "not slow" $(ON_POSTGRESQL) $(WITHOUT_TABLES)
+	@STRAWBERRY_TEST_DATABASE=postgresql $(PYTEST) $(WORKERS) -m "not slow" $(ON_POSTGRESQL) $(WITHOUT_DATABASE)
 
 test-tray: $(EXTRAS)  ## The desktop program on a virtual screen (Debian: see .ci/run)
 	@$(PYTEST) 2 -m tray tests/tray
