@@ -1,8 +1,8 @@
-"""Turns: a model is asked, its tools run, and it is asked again; or a declared sentence answers."""
+"""The agent's loop: ask the model, run its tools, ask again, until it answers."""
 
 import json
 import re
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,11 +25,7 @@ from agent_core.history import NOTHING, Beginning, trimmed, without_calls
 from agent_core.limits import SAME_FAILURES
 from agent_core.models.entries import ToolMode
 from agent_core.provenance import EMPTY, Origin, Prompt, Text, render
-from agent_core.search.catalogue import Catalogue
-from agent_core.sentences.index import SentenceCall, SentenceChoice
-from agent_core.sentences.responses import failure_text, primary, response_text
 from agent_core.tools.native import NativeMode
-from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import Emit, TurnContext, TurnLimits
@@ -45,7 +41,7 @@ from contracts.chat import (
     TurnEvent,
     TurnFinal,
 )
-from contracts.errors import CallError, ErrorCode, GatewayError, NoModel
+from contracts.errors import GatewayError, NoModel
 from contracts.phrases import Phrase
 from contracts.tracing.trace import span
 from sandbox_host.limits import Deadline
@@ -110,47 +106,6 @@ async def run_turn(
         native: None where all models act alike; only with a ``toolset``.
     """
     await _Turn(request, gateway, toolset, native, limits=limits or TurnLimits(), emit=emit).run()
-
-
-async def run_sentence(
-    matched: SentenceCall | SentenceChoice,
-    *,
-    turn: str,
-    catalogue: Catalogue,
-    caller: SkillCaller,
-    consent: Consent,
-    emit: Emit,
-    device: str | None = None,
-) -> None:
-    """Make the call that a sentence means, with all rights and confirmations, and say its result.
-
-    Where the sentence may mean several calls, nothing is called and the user is asked.
-    The last event is a ``TurnFinal``.
-
-    Args:
-        consent: Asks the person where the call needs it; notes whether its result may be a stranger's.
-        emit: Takes what happens.
-        device: Id of the current device.
-    """
-    is_failure = False
-    if isinstance(matched, SentenceChoice):
-        text = matched.question
-    else:
-        # Nothing pauses: the call and the question have time-outs of their own.
-        context = TurnContext(turn, emit, nullcontext)
-        calls = SkillCalls(catalogue, caller=caller, consent=consent, context=context, by_sentence=True)
-        try:
-            result = await calls.call(matched.target, [], matched.arguments)
-        except CallError as error:
-            asked = consent.question if error.code is ErrorCode.NEEDS_CONFIRMATION else ""
-            text, is_failure = asked or failure_text(error, language=matched.language), not asked
-        else:
-            method = matched.target.method
-            is_declared = matched.language in map(primary, method.responses)
-            text = "" if matched.answer is None or is_declared else matched.answer(result)
-            text = text or response_text(method, result, matched.arguments, language=matched.language)
-    emit(TextDelta(text=text))
-    emit(TurnFinal(answer=text, mode="sentence", device=device, failed=is_failure))
 
 
 @dataclass(frozen=True)

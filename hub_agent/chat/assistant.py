@@ -10,11 +10,12 @@ from agent_core.conversation import attached, client_tools, messages_of, notes_o
 from agent_core.finder import DirectoryCatalogue
 from agent_core.gateway.opening import LiveGateway
 from agent_core.loop import TurnRequest as ModelTurn
-from agent_core.loop import run_sentence, run_turn
+from agent_core.loop import run_turn
 from agent_core.models.entries import Models
 from agent_core.prompt import context_block, joined
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.tools.native import NativeMode, native_mode
+from agent_core.tools.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, Toolset
 from chat.questions import Questions, TurnConfirmer

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent_core.conversation import take_in
 from agent_core.history import Beginning
-from agent_core.loop import run_sentence
 from agent_core.models.entries import GatewayKind, Models
 from agent_core.sentences.index import SentenceCall, SentenceChoice
+from agent_core.tools.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
 from agent_core.turn import Emit
 from chat.questions import Questions, TurnConfirmer

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from agent_core.loop import run_sentence
 from agent_core.search.catalogue import SkillCall, Target
 from agent_core.sentences.index import SentenceCall, SentenceChoice, SentenceIndex
 from agent_core.sentences.matching import OutOfSteps, Steps
 from agent_core.sentences.templates import compile_template, spoken_sentence
 from agent_core.skills.questions import questions_of, spoken_questions
+from agent_core.tools.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
 from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
 from contracts.devices.registration import Method, MethodFlags
