@@ -8,10 +8,10 @@ become null.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from pydantic_core import to_json as encode_json
 
