@@ -1,5 +1,6 @@
 """The menu of the icon, which the window has, too."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from PySide6.QtCore import QUrl, Signal
@@ -103,14 +104,18 @@ class TrayMenu(QMenu):
         )
 
     def _set_autostart(self) -> None:
-        try:
-            self._autostart.set(on=self._starts.isChecked())
-        except OSError as error:
-            self.failed.emit(StrawberryError(f"{error.filename}: {error.strerror}"))
+        self._write(lambda: self._autostart.set(on=self._starts.isChecked()))
         self._starts.setChecked(self._autostart.is_on)
 
     def _set_uploads(self) -> None:
-        self._uploads.allow_uploads(self._takes_uploads.isChecked())
+        self._write(lambda: self._uploads.allow_uploads(self._takes_uploads.isChecked()))
+        self._takes_uploads.setChecked(self._uploads.takes_uploads)
+
+    def _write(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except OSError as error:
+            self.failed.emit(StrawberryError(f"{error.filename}: {error.strerror}"))
 
     def _open_web(self) -> None:
         QDesktopServices.openUrl(QUrl(self._hub_url))

@@ -197,8 +197,8 @@ class Installation:
         """Set whether archives may be uploaded; only a person on this machine may."""
         if allowed:
             make_private_directory(self._uploads)
-        else:
-            shutil.rmtree(self._uploads, ignore_errors=True)
+        elif self.takes_uploads:
+            shutil.rmtree(self._uploads)
 
     def add_upload(self, file: str, at: int, piece: bytes) -> None:
         """Add a piece to the archive that is uploaded; the first one starts over.
@@ -223,7 +223,8 @@ class Installation:
     def _upload(self, file: str) -> Path:
         if not self.takes_uploads:
             raise Conflict(
-                "this device takes no uploads", hint="Allow them on it: strawberry skills uploads on"
+                "this device takes no uploads",
+                hint="Allow them in the menu of its Strawberry icon. Or run: strawberry skills uploads on",
             )
         if not file or file[0] == "." or not all(each.isalnum() or each in "._-" for each in file):
             raise InvalidMessage(
