@@ -1,9 +1,8 @@
 """The hub's prompt: what is the same from turn to turn, and what is known of the home right now."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from agent_core.files.edited_file import EditedFile
 from agent_core.models.entries import ToolMode
@@ -17,6 +16,7 @@ from agent_core.prompt import (
 )
 from agent_core.provenance import EMPTY, Prompt, Text
 from agent_core.search.words import naming_words, singular_words
+from chat.tasks import open_tasks
 from hub_agent import limits
 from hub_agent.agents.agent import ASSISTANT, Agent
 from hub_registry.access.accounts import User
@@ -74,7 +74,7 @@ def list_part(what: str, items: Sequence[Prompt]) -> PromptPart | None:
     return PromptPart(Prompt(f"{what}: {', '.join(shown)}")) if items else None
 
 
-Contribution: TypeAlias = Callable[[Asked], Awaitable[PromptPart | None]]
+Contribution: TypeAlias = Callable[[Asked], Coroutine[Any, Any, PromptPart | None]]
 """Returns the part for a message; None for nothing."""
 
 
@@ -152,9 +152,14 @@ class Prompter:
             more = [devices_section([_presence(entry) for entry in entries])]
         untrusted = False
         contributions = self._contributions if agent is ASSISTANT else {}
-        # At once: each of them may wait for another replica.
-        parts = await asyncio.gather(*(contribute(asked) for contribute in contributions.values()))
-        for name, part in zip(contributions, parts, strict=True):
+        async with open_tasks() as tasks:
+            # At once: each of them may wait for another replica.
+            open_parts = {
+                name: tasks.create_task(contribute(asked), name=f"prompt: {name}")
+                for name, contribute in contributions.items()
+            }
+            parts = {name: await task for name, task in open_parts.items()}
+        for name, part in parts.items():
             if part is not None:
                 more.append(Section(name, part.text))
                 untrusted |= part.untrusted
