@@ -46,8 +46,8 @@ class WatcherStore:
         def work(session: Session) -> None:
             if replace:
                 _delete(session, row.name)
-            elif session.get(WatcherRow, row.name) is not None:
-                raise _name_taken(row.name)
+            elif (there := session.get(WatcherRow, row.name)) is not None:
+                raise _name_taken(there)
             session.add(WatcherRow(**values))
 
         await self._store.write(work)
@@ -174,7 +174,7 @@ def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draf
     if (there := rows.get(name)) is not None:
         if as_draft and there.state == "draft" and there.owner == user.id:
             return
-        raise _name_taken(name)
+        raise _name_taken(there)
     own = sum(row.owner == user.id for row in rows.values())
     if len(rows) >= limits.MOST_WATCHERS or own >= limits.MOST_WATCHERS_OF_ONE:
         raise Conflict(
@@ -183,5 +183,5 @@ def check_room(rows: Mapping[str, WatcherRow], name: str, user: User, *, as_draf
         )
 
 
-def _name_taken(name: str) -> Conflict:
-    return Conflict("there is a watcher {name!r} already", name=name, hint="Choose another name.")
+def _name_taken(row: WatcherRow) -> Conflict:
+    return Conflict("there is a watcher {name!r} already", name=row.display_name, hint="Choose another name.")

@@ -102,6 +102,10 @@ class _Device:
             self._installation = Installation(self._device.id)
             view.run(self._installation.show(), name="integrations of a device")
         await self._show_skills()
+        if may_manage or self._device.owner == view.user.id:
+            with ui.element("details").classes("sb-more"):
+                Words("summary", text("For developers"))
+                facts({text("Name in code"): f"devices.{self._device.key}", text("Id"): self._device.id})
         view.follow_devices(self._refresh, every_s=limits.DEVICE_REFRESH_S)
 
     async def _read(self) -> None:
@@ -130,7 +134,6 @@ class _Device:
             is_here = device.state == "online"
             uptime, memory = (device.uptime_s, device.memory_mb) if is_here else (None, None)
             modes = {"hub": text("with the hub"), "alone": text("alone")}
-            is_mine = view.is_admin or device.owner == view.user.id
             facts(
                 {
                     text("Last heartbeat"): view.ago(device.last_seen) or text("never"),
@@ -139,8 +142,6 @@ class _Device:
                     text("Runs for"): lasting(uptime) if uptime is not None else "",
                     text("Load"): load_words(device),
                     text("Memory"): "" if memory is None else f"{text.number(memory)} MiB",
-                    text("Name in code"): f"devices.{device.key}" if is_mine else "",
-                    text("Id"): device.id if is_mine else "",
                 }
             )
         with refilled(self._plots):
