@@ -207,7 +207,10 @@ async def open_leading(
             supervise(tasks, announce, name="announcement")
         leader.put(
             LeadingParts(
-                live, home, servers, (*live.services, Exposing(outward, registry.directory), servers)
+                live,
+                home,
+                servers,
+                (*live.services, Exposing(outward, registry.directory, live.home_assistant.client), servers),
             )
         )
         try:

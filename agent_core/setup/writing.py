@@ -149,7 +149,8 @@ def _changed(old: "Table | None", entry: ModelEntry) -> "Table":
 
 
 def _quoted(value: str) -> str:
-    if not value or any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+    # The readers of `.env` split its lines also at U+0085, U+2028 and U+2029.
+    if value.splitlines() != [value] or any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
         raise InvalidMessage(
             "this is not a key: it is empty or contains a control character", hint="Copy it again."
         )

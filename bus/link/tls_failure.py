@@ -38,7 +38,8 @@ def connect_failure(error: OSError, host: str, *, tls: bool) -> tuple[str, str]:
     if isinstance(error, socket.gaierror):
         if error.errno in _UNKNOWN_NAME:
             return Phrase("there is no machine named {host}", host=host), "Check the address."
-        return f"the name {host} cannot be looked up now", "Check that this machine is in a network."
+        reason = Phrase("the name {host} cannot be looked up now", host=host)
+        return reason, "Check that this machine is in a network."
     if tls and isinstance(error, ConnectionResetError):
         return "it hung up in the TLS handshake", _PORT_HINT
     # asyncio's own text holds a tuple, and `os.strerror` does not know the codes of Windows' sockets.
@@ -89,7 +90,7 @@ def _untrusted(code: int, message: str, host: str) -> tuple[str, str]:
         hint = (
             f"Write a name that it is for, or add this one where it is made: strawberry certs --name {host}"
         )
-        return f"its certificate is not for {host}", hint
+        return Phrase("its certificate is not for {host}", host=host), hint
     if code == _EXPIRED:
         return (
             "its certificate has expired",
@@ -97,4 +98,4 @@ def _untrusted(code: int, message: str, host: str) -> tuple[str, str]:
         )
     if code == _NOT_YET_VALID:
         return "its certificate is not valid yet", "Check the clocks of this machine and of the broker's."
-    return f"its certificate is not accepted: {message}", _AUTHORITY_HINT
+    return Phrase("its certificate is not accepted: {message}", message=message), _AUTHORITY_HINT

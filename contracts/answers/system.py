@@ -56,15 +56,21 @@ class ShownDecision(Part):
 
 
 class HomeBroker(LinkHealth):
-    """The home's broker, and whether it is connected."""
+    """The home's broker, whether it is connected, and as which user, empty for none."""
 
     url: str
+    username: str
 
 
 class OutwardState(Part):
-    """What is shown to Home Assistant; ``home_assistant`` is what that last said of itself."""
+    """What is shown to Home Assistant; ``home_assistant`` is what that last said of itself.
+
+    Attributes:
+        address: Of the one whose entities are used.
+    """
 
     broker: HomeBroker | None
+    address: str | None
     home_assistant: str
     discovery: Discovery
     published: int

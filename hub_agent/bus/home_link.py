@@ -97,11 +97,15 @@ class HomeLink:
 
     Args:
         broker: Address of the broker.
+        username: Of the login there; empty for none, and on the bus.
     """
 
-    def __init__(self, link: Link, topics: HomeTopics, *, broker: str, availability: Availability) -> None:
+    def __init__(
+        self, link: Link, topics: HomeTopics, *, broker: str, username: str, availability: Availability
+    ) -> None:
         self.link = link
         self.broker = broker
+        self.username = username
         self._topics = topics
         self._availability = availability
 
@@ -226,7 +230,8 @@ async def open_home_link(
         given = LinkSettings(urls=(settings.url,), client_id=f"{_CLIENT_ID}{instance}", ca=settings.ca)
         login = with_login(given, settings.login)
     async with open_link(login, will=availability.will, wait_s=CONNECT_S) as link:
-        opened = HomeLink(link, topics, broker=broker, availability=availability)
+        username = (settings.login and settings.login.username) or ""
+        opened = HomeLink(link, topics, broker=broker, username=username, availability=availability)
         stop = link.on_connected(opened.publish_online)
         try:
             if link.connected:

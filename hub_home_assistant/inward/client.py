@@ -34,9 +34,8 @@ _PLACES: Final = frozenset({"area_id", "device_id", "floor_id", "label_id"})
 
 
 class HomeAssistantHealth(Part):
-    """Where Home Assistant is, whether it is connected, and what was wrong last."""
+    """Whether Home Assistant is connected, and what was wrong last."""
 
-    url: str
     connected: bool
     error: str | None
 
@@ -85,7 +84,7 @@ class HomeAssistant:
             return None
         error = self._error.message if self._error is not None else None
         connected = self._connection is not None
-        return HomeAssistantHealth(url=self.settings.url, connected=connected, error=error)
+        return HomeAssistantHealth(connected=connected, error=error)
 
     async def run(self) -> None:
         """Keep up with it until cancelled."""

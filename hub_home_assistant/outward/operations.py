@@ -18,6 +18,7 @@ from contracts.answers.system import (
 )
 from contracts.errors import NotFound
 from hub_agent.tables import ExposureRow
+from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.outward import Outward
 from hub_home_assistant.outward.hub import CHAT, NOTIFY, WATCHERS
 from hub_home_assistant.outward.rules import Entity
@@ -33,10 +34,11 @@ ExposablePath = Annotated[str, Field(min_length=1, max_length=250)]
 
 @dataclass(frozen=True)
 class Exposing:
-    """What exposes this home to Home Assistant."""
+    """What exposes this home to Home Assistant, and what uses the entities there."""
 
     outward: Outward
     directory: Directory
+    house: HomeAssistant
 
 
 # What is shown is the admin's to decide: all people of the home see it there.
@@ -47,10 +49,10 @@ home_assistant: Resource[Exposing, Bearer] = Resource("home-assistant", "/api/ho
 async def look(exposing: Exposing, asking: Bearer) -> OutwardState:
     """Return what appears [in Home Assistant](home-assistant.md), and what could.
 
-    `broker` is null without `[home_broker]`, `home_assistant` is what that last said of itself: `online`,
-    `offline` or nothing.
+    `broker` is null without `[home_broker]`, `address` where no Home Assistant is used, `home_assistant` is
+    what that last said of itself: `online`, `offline` or nothing.
     """
-    return _shown(exposing.outward, exposing.directory, asking)
+    return _shown(exposing, asking)
 
 
 @home_assistant.post(ADMIN, "/expose")
@@ -62,7 +64,7 @@ async def expose(exposing: Exposing, asking: Bearer, path: ExposablePath) -> Out
     found = _find(exposing.outward, exposing.directory, asking, path)
     await exposing.outward.exposures.show(found, user=asking.user.id)
     asking.note("home-assistant expose")
-    return _shown(exposing.outward, exposing.directory, asking)
+    return _shown(exposing, asking)
 
 
 @home_assistant.post(ADMIN, "/hide")
@@ -73,7 +75,7 @@ async def hide(exposing: Exposing, asking: Bearer, path: ExposablePath) -> Outwa
     found = path if path in known else _find(exposing.outward, exposing.directory, asking, path)
     await exposing.outward.exposures.hide(found, user=asking.user.id)
     asking.note("home-assistant hide")
-    return _shown(exposing.outward, exposing.directory, asking)
+    return _shown(exposing, asking)
 
 
 def _find(outward: Outward, directory: Directory, bearer: Bearer, given: str) -> str:
@@ -122,7 +124,8 @@ def _decisions(outward: Outward, directory: Directory, bearer: Bearer) -> list[E
     ]
 
 
-def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> OutwardState:
+def _shown(exposing: Exposing, bearer: Bearer) -> OutwardState:
+    outward, directory, access = exposing.outward, exposing.directory, exposing.house.settings
     publishing = outward.publishing
     home = publishing.home if publishing is not None else None
 
@@ -166,7 +169,8 @@ def _shown(outward: Outward, directory: Directory, bearer: Bearer) -> OutwardSta
         *((path, f"Watcher {name}", "event") for path, name in _watchers(outward)),
     ]
     return OutwardState(
-        broker=HomeBroker(url=home.broker, **vars(home.health())) if home is not None else None,
+        broker=HomeBroker(url=home.broker, username=home.username, **vars(home.health())) if home else None,
+        address=access.url if access is not None else None,
         home_assistant=publishing.status if publishing is not None else "",
         discovery=outward.discovery,
         published=publishing.entities if publishing is not None else 0,

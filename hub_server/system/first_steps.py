@@ -158,6 +158,9 @@ async def connect_home_broker(
 
     Nothing is written if no broker answers, or if it refuses the login.
     """
+    if password is not None and not username.strip():
+        # Without a name it would not be sent, and so not be tried.
+        raise InvalidMessage("a password needs a user name", hint="Fill in both, or none.")
     with explained():
         await system.host.connect_home_broker(url.strip(), username.strip(), password)
     asking.note("connect the home broker")

@@ -9,7 +9,6 @@ from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, H
 from contracts.errors import StrawberryError
 from hub_home_assistant.outward.operations import expose, hide, look
 from hub_server.system.first_steps import show_rules
-from hub_server.system.operations import show_system
 from hub_web.parts.calls.forms import switch
 from hub_web.parts.home_assistant import HomeAssistantForm, show_broker_form, show_rules_form
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
@@ -34,8 +33,8 @@ class _HomeAssistant:
 
     async def open(self) -> None:
         """Build the page."""
-        assistant = (await view.api(show_system)).home_assistant
-        if assistant is None:
+        found = await view.api(look)
+        if found.address is None:
             with card(text("Use what is in Home Assistant"), icon="lightbulb"):
                 note(text("The assistant then uses the lights, heaters and sensors that you have there."))
                 HomeAssistantForm(self._reload)
@@ -44,7 +43,6 @@ class _HomeAssistant:
                 show_rules_form(await view.api(show_rules))
         self._place = stack().classes("sb-parts").props("aria-live=polite")
         self._names = await load_names()
-        found = await view.api(look)
         self._show(found)
         broker = found.broker
         title = (
@@ -56,7 +54,7 @@ class _HomeAssistant:
                     text("Your devices, skills and watchers appear there by MQTT, once you chose them here.")
                 )
             show_broker_form(
-                broker.url if broker is not None else assistant.url if assistant is not None else ""
+                broker.url if broker is not None else found.address or "", broker.username if broker else ""
             )
 
     async def _reload(self) -> None:

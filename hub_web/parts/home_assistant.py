@@ -110,17 +110,21 @@ class HomeAssistantForm:
         await self._done()
 
 
-def show_broker_form(known: str) -> None:
+def show_broker_form(known: str, username: str) -> None:
     """Show the form for the broker of Home Assistant.
 
     Args:
         known: Address that is set, or of Home Assistant; empty for none, which is looked for.
+        username: That is set.
     """
     with ui.element("div").classes("sb-form"):
         hint = text("Often that of Home Assistant itself, for example {address}", address=_USUAL_BROKER)
         address = text_field(text("Address of the broker"), known and _broker_url(known), hint=hint)
-        hint = text("Of a user in Home Assistant that is for Strawberry alone, or one of the broker's own")
-        username = text_field(text("User name"), hint=hint).props("autocomplete=off")
+        hint = text(
+            "Of a user in Home Assistant that is for Strawberry alone, or one of the broker's own. "
+            "Empty: without a login"
+        )
+        user = text_field(text("User name"), username, hint=hint).props("autocomplete=off")
         hint = text("Kept in the hub's own file of secrets, and never shown again.")
         password = text_field(text("Password"), secret=True, hint=hint).props("autocomplete=new-password")
 
@@ -129,7 +133,7 @@ def show_broker_form(known: str) -> None:
         if not url:
             refuse(address, text("Say the address"))
         secret = SecretStr(password.value) if password.value else None
-        await view.api(connect_home_broker, url, (username.value or "").strip(), secret)
+        await view.api(connect_home_broker, url, (user.value or "").strip(), secret)
         show_restart()
 
     async def offer() -> None:

@@ -330,7 +330,7 @@ def test_a_key_is_read_as_it_was_written(tmp_path: Path, key: str) -> None:
     assert mode(tmp_path / ".env") == 0o600
 
 
-@pytest.mark.parametrize("key", ["", "two\nlines", "nul\0"])
+@pytest.mark.parametrize("key", ["", "two\nlines", "nul\0", "key\u2028B=1", "key\x85"])
 def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(InvalidMessage, match="not a key"):
         write_key(tmp_path, "B", SecretStr(key))

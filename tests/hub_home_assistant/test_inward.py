@@ -210,6 +210,12 @@ async def test_who_watches_or_records_what_assist_does_not_have_is_told_once(hom
         assert (await client.get("/api/health")).json()["without_values"] == 1
 
 
+async def test_only_admins_are_told_the_address(home: Home, assistant: Recorded) -> None:
+    async with home.client() as client:
+        assert "url" not in (await client.get("/api/health")).json()["home_assistant"]
+        assert (await client.get("/api/home-assistant")).json()["address"] == assistant.url
+
+
 async def test_a_refused_token_is_told_and_stands_in_no_log(
     assistant: Recorded, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -186,6 +186,7 @@ async def test_the_home_broker_is_written_only_once_it_has_taken_the_login(tmp_p
         for wrong, said in (
             ({"password": "wrong"}, "refuses this login"),
             ({"username": "", "password": None}, "refuses this login"),
+            ({"username": ""}, "a password needs a user name"),
             ({"url": home.hub.url}, "is not the address of a broker"),
             ({"url": home.hub.url.replace("http", "mqtt")}, "is not an MQTT broker"),
             ({"url": f"mqtt://127.0.0.1:{free_port()}"}, "no connection to"),
@@ -196,16 +197,23 @@ async def test_the_home_broker_is_written_only_once_it_has_taken_the_login(tmp_p
         async with await home.left_open() as stale:
             assert (await stale.put(path, json=login)).json()["code"] == "password_needed"
         assert not restart.is_requested
-        taken = await client.put(path, json={**login, "url": broker.url.removeprefix("mqtt://")})
-        assert taken.status_code == 204, taken.text
-        assert restart.is_requested
-        installation = Installation(home.directory)
-        found = choose_home_link(installation, BusSettings(url="mqtt://127.0.0.1:1883", kind="embedded"))
-        assert found is not None
-        assert (found.url, found.login) == (
-            broker.url,
-            Login(username="strawberry", password=PASSWORD),
-        )
+        monkeypatch.setenv("HOME_BROKER_PASSWORD", "of compose.yaml")
+        refused = await client.put(path, json=login)
+        assert (refused.status_code, "has precedence" in refused.json()["detail"]) == (422, True)
+        monkeypatch.delenv("HOME_BROKER_PASSWORD")
+        # The second time there is a table already.
+        for scheme in ("", "MQTT://\n"):
+            url = broker.url.replace("mqtt://", scheme)
+            taken = await client.put(path, json={**login, "url": url})
+            assert taken.status_code == 204, taken.text
+            assert restart.is_requested
+            installation = Installation(home.directory)
+            found = choose_home_link(installation, BusSettings(url="mqtt://127.0.0.1:1883", kind="embedded"))
+            assert found is not None
+            assert (found.url, found.login) == (
+                broker.url,
+                Login(username="strawberry", password=PASSWORD),
+            )
         assert "s3cret" not in file.read_text()
         assert (home.directory / ".env").stat().st_mode & 0o077 == 0
         assert "s3cret" not in (await client.get("/api/audit")).text

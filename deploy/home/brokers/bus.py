@@ -2,17 +2,18 @@
 
 import asyncio
 import contextlib
+import os
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from agent_core.models.entries import read_variable
 from agent_core.setup.writing import write_key
 from broker.probe import ProbeLogin, open_probe
 from bus.link.tls_failure import connect_failure
-from contracts.addresses import BROKER_PORTS, LOOPBACK, broker_endpoint
+from contracts.addresses import BROKER_PORTS, LOOPBACK, bracketed, broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError, Disconnected, LoginRefused
 from deploy import limits
@@ -42,6 +43,8 @@ _SHARED_PREFIX: Final = "strawberry/"
 _PASSWORD_VARIABLE: Final = "HOME_BROKER_PASSWORD"  # noqa: S105
 _LOGIN_HINT: Final = "Check the user name and the password."
 _PORT_HINT: Final = "Check the port, which is 1883 without TLS. With TLS, the address begins with mqtts://."
+_LOGIN_REFUSALS: Final = frozenset({"Bad user name or password", "Not authorized"})
+"""Reasons of MQTT that tell no more than the refusal itself."""
 _WITH_TLS: Final = "Give it a listener with TLS, and set up its mqtts:// address."
 
 
@@ -153,28 +156,42 @@ async def connect_home_broker(home: Home, url: str, username: str, password: Sec
         password: None likewise.
 
     Raises:
-        ConfigError: If the address or the settings cannot be used.
+        ConfigError: If the address, the password or the settings cannot be used.
         LinkError: If the broker does not accept the login; nothing is written then.
     """
     # Settings that are wrong already would keep the hub from starting again.
     check_settings(home)
-    url = url if "://" in url else f"mqtt://{url}"
-    broker_endpoint(url)
-    table = read_table(home, "home_broker", HomeBrokerTable) or HomeBrokerTable(url=url)
+    scheme, host, port = broker_endpoint(url if "://" in url else f"mqtt://{url}")
+    # As it was read: capitals in the scheme and line feeds are no part of it.
+    url = f"{scheme}://{bracketed(host)}:{port}"
+    present = read_table(home, "home_broker", HomeBrokerTable)
+    variable = None
+    if password is not None:
+        variable = (present and present.password_env) or _PASSWORD_VARIABLE
+        if os.environ.get(variable) not in (None, "", password.get_secret_value()):
+            raise ConfigError(
+                "{name} is set where the hub was started, which has precedence",
+                name=variable,
+                hint="Change the password there, or remove it there.",
+            )
+    written = {"url": url, "username": username or None, "password_env": variable}
+    try:
+        table = HomeBrokerTable.model_validate({**(present.model_dump() if present else {}), **written})
+    except ValidationError:
+        hint = "Write it as mqtt://host:1883."
+        raise ConfigError("{text!r} is not the address of a broker", text=url, hint=hint) from None
     tls = client_context(_authority(home, table))
     login = ProbeLogin(url, "strawberry-home-try", username or None, password, tls=tls)
     async with open_probe(login) as tried:
         if tried.is_not_understood:
             raise Disconnected("what answers at {url} is not an MQTT broker", url=url, hint=_PORT_HINT)
         if tried.refusal is not None:
-            refused = "{url} refuses this login: {reason}"
+            is_told = tried.refusal in _LOGIN_REFUSALS
+            refused = "{url} refuses this login" if is_told else "{url} refuses this login: {reason}"
             raise LoginRefused(refused, url=url, reason=tried.refusal, hint=_LOGIN_HINT)
-    variable = None
     # The password first: without it the next start is refused.
-    if password is not None:
-        variable = table.password_env or _PASSWORD_VARIABLE
+    if password is not None and variable is not None:
         write_key(home.directory, variable, password)
-    written = {"url": url, "username": username or None, "password_env": variable}
     write_table(home.directory, "home_broker", written)
 
 
