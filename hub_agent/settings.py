@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from agent_core.models.entries import GatewayKind, Model, Models
 from agent_core.prompt import Household
 from agent_core.turn import TurnLimits
-from contracts.addresses import HTTP_PORT, HTTPS_PORT
+from contracts.addresses import HTTP_PORT, HTTPS_PORT, endpoint
 from contracts.answers.system import HomeAssistantRules
 from contracts.devices.joining import Login
 from contracts.names import InstanceName
@@ -132,8 +132,9 @@ class BusSettings(Strict):
     @property
     def urls(self) -> tuple[str, ...]:
         """Where the hub connects: to any node, or where its own way to all of them is, as in Kubernetes."""
-        nodes = self.addresses if self.kind == "nats" and self.url in self.addresses else ()
-        return tuple(dict.fromkeys((self.url, *nodes)))
+        own, nodes = endpoint(self.url), {endpoint(each): each for each in self.addresses}
+        is_node = self.kind == "nats" and own in nodes
+        return tuple(({own: self.url} | nodes).values()) if is_node else (self.url,)
 
     @property
     def qos(self) -> Literal[0, 1]:

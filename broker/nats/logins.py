@@ -237,7 +237,7 @@ class NatsLogins:
             name=info.get("server_name", ""),
             state="serves" if info else "gone",
             # The others know one that lost its files before it has what they have.
-            bus=health is not None and json.loads(health)["data"]["status"] == "ok",
+            bus=health is not None and json.loads(health).get("data", {}).get("status") == "ok",
             clients=found.get("connections"),
             bytes=found.get("jetstream", {}).get("stats", {}).get("storage"),
             url=url,
@@ -331,7 +331,14 @@ async def _connect(stack: AsyncExitStack, access: NatsAccess, seed: str) -> Clie
     # The system's authorities are read from many files.
     tls: ssl.SSLContext | None = await asyncio.to_thread(client_context, access.ca) if secure else None
     client = Client()
-    stack.push_async_callback(client.close)
+
+    async def close() -> None:
+        # It waits without end for a connection that it closes during the handshake of TLS.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.NATS_ANSWER_S):
+                await client.close()
+
+    stack.push_async_callback(close)
     await client.connect(
         list(access.urls),
         nkeys_seed_str=seed,

@@ -35,8 +35,7 @@ async def keep_bounded(client: Client, fill: dict[str, float]) -> None:
     """
     streams = client.jsm(prefix=API, timeout=limits.NATS_ANSWER_S)
     task = asyncio.current_task()
-    # While it flushes, the client catches a cancellation and goes on.
-    while task is not None and not task.cancelling():
+    while True:
         wait = limits.NATS_STORE_LOOK_S
         try:
             for name, bounds in BOUNDS.items():
@@ -53,4 +52,6 @@ async def keep_bounded(client: Client, fill: dict[str, float]) -> None:
             wait = limits.NATS_RECONNECT_S
         except Exception as error:  # noqa: BLE001  the hub goes on
             _log.warning("the streams of NATS are looked at later: %s: %.300s", type(error).__name__, error)
+        if task is None or task.cancelling():
+            return  # while it flushes, the client catches a cancellation and goes on
         await asyncio.sleep(wait)

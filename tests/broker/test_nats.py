@@ -134,6 +134,24 @@ async def test_the_hub_ends_where_a_connection_cannot_be_closed(monkeypatch: pyt
             await connected.wait()
 
 
+async def test_the_hub_ends_during_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    greeted = asyncio.Event()
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"nonce": "1", "tls_required": true}\r\n')
+        await reader.read(1)
+        greeted.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(node, "127.0.0.1") as server, asyncio.timeout(10):
+        url = "tls://{}:{}".format(*server.sockets[0].getsockname())
+        access = NatsAccess((url,), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None)
+        async with open_nats(access, wait_s=0):
+            await greeted.wait()
+            monkeypatch.setattr(limits, "NATS_ANSWER_S", 0.1)
+
+
 async def test_the_hub_goes_on_where_a_server_answers_what_nobody_foresaw(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,6 +254,24 @@ async def test_a_login_ends_on_each_node_that_is_left_though_questions_are_lost(
         "$SYS.REQ.SERVER.A.KICK": True,
         "$SYS.REQ.SERVER.C.KICK": True,
     }
+
+
+async def test_a_node_that_answers_without_its_health_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NATS_ASK_AGAIN_S", 0.01)
+
+    async def node(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id": "A", "server_name": "a"}\r\n')
+        writer.close()
+
+    async with await asyncio.start_server(node, "127.0.0.1") as server:
+        url = "nats://{}:{}".format(*server.sockets[0].getsockname())
+        logins = NatsLogins(
+            NatsAccess((url,), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None)
+        )
+        logins.servers = Servers()  # type: ignore[assignment]
+        await logins.nodes()  # the first question is lost
+        (found,) = await logins.nodes()
+    assert (found.name, found.state, found.bus) == ("a", "serves", False)
 
 
 async def test_an_address_whose_logins_are_refused_fills_neither_the_log_nor_the_hubs_time(

@@ -172,6 +172,7 @@ nodes = ["tls://one.lan:4222", "tls://two.lan:4222"]
         "mqtts://one.lan:8883",
     )
     assert bus.urls == ("mqtts://two.lan:8883", "mqtts://one.lan:8883")
+    assert bus.model_copy(update={"url": "mqtts://One.lan"}).urls == bus.addresses
     # One that devices do not know leads to all of them, as the Service of a Kubernetes.
     settings(tmp_path, text.replace('url = "mqtts://one.lan:8883"', 'url = "mqtts://nats:8883"'))
     assert (await choose_bus(home, None, trust=False)).urls == ("mqtts://nats:8883",)

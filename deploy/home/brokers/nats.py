@@ -1,5 +1,6 @@
 """A NATS server of this home in its own process: ``broker run --kind nats``."""
 
+import logging
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from identity.keys import KeyPair
 if TYPE_CHECKING:
     from deploy.home.lan import Lan
 
+_log = logging.getLogger(__name__)
+
 
 async def run_nats(
     home: Home, *, ports: BrokerPorts, node: NodeOptions, lan: LanOptions, report: Reporter
@@ -34,6 +37,9 @@ async def run_nats(
         # The other nodes look whether the certificate is for the address that they know.
         own = [each.rpartition(":")[0] for each in own_addresses(node.nodes, node.cluster)]
         opened = await enter_lan(stack, home, lan, report=report, names=own)
+        named = {f"{host}:{node.cluster}" for host in (opened.hosts if opened is not None else ())}
+        if node.nodes and not own and named.isdisjoint(node.nodes):
+            _log.warning("--cluster names no address of this machine: name all nodes, this one among them")
         opening = open_nats_server(
             home.broker / "nats", await node_keys(home, node), _node(home, ports, node, lan, opened)
         )
