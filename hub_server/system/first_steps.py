@@ -136,7 +136,7 @@ async def show_rules(system: System, asking: Bearer) -> HomeAssistantRules:
 
 @first_steps.patch(_IN_PERSON, "/home-assistant")
 async def change_rules(system: System, asking: Bearer, rules: HomeAssistantRules) -> HomeAssistantRules:
-    """Change them in `[home_assistant]` of `strawberry.toml`; the hub uses them within seconds.
+    """Change these rules in `[home_assistant]` of `strawberry.toml`; the hub uses them within seconds.
 
     What is left out stays.
     """
