@@ -344,7 +344,7 @@ class Cluster:
             began = time.monotonic()
             (await self._ask(first, "DELETE", f"/api/clients/{name}")).raise_for_status()
             await asyncio.gather(*(gone.wait() for gone in on))
-        self.times.note("a login deleted: disconnected from all nodes", time.monotonic() - began)
+            self.times.note("a login deleted: disconnected from all nodes", time.monotonic() - began)
 
     async def _all_say(self, names: Collection[str], token: str, status: int) -> None:
         async with asyncio.timeout(_AGREE_S):
