@@ -166,8 +166,9 @@ DATABASE_LOOK_S: Final = 10.0
 """How often a session that only listens asks the server whether it is there."""
 DATABASE_SILENT_MS: Final = 10_000
 """How long the server's machine may leave a packet unanswered."""
-FOLLOW_RETRY_S: Final = (0.1, 5.0)
-"""The first and the longest wait before the server is asked again after a session was lost."""
+FOLLOW_RETRY_S: Final = (0.1, 0.5)
+"""The first and the longest wait before the server is asked again after a session was lost: until then this
+process does not hear what others revoke, which should hold within a second."""
 MAX_DATABASE_REASON: Final = 300
 LEAST_DATABASE_BYTES: Final = 64 * 1024
 """With less, SQLite cannot open a database: the index of its journal takes 32 KiB."""
