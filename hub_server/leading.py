@@ -10,33 +10,26 @@ from typing import Any, Final
 
 from starlette.routing import BaseRoute
 
-from agent_core.gateway.opening import LiveGateway
 from chat.operations import Operations, Resource
 from chat.tasks import open_tasks, supervise
 from contracts.answers.system import McpServers
 from contracts.errors import FileProblem, LinkError, StorageError
 from hub_agent.bus.bus_chat import open_bus_chat
 from hub_agent.bus.bus_login import link_settings
-from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink, HomeTopics, open_home_link, purge_home
 from hub_agent.bus.wake_words import open_wake_words
-from hub_agent.calls.audit import AuditTrail
-from hub_agent.calls.device_manager import DeviceManager
-from hub_agent.calls.own_skills import HubSkill, OwnSkills
-from hub_agent.chat.history import Histories
-from hub_agent.chat.opening import AgentParts
+from hub_agent.calls.own_skills import HubSkill
 from hub_agent.prompt import Asked, Contribution, PromptPart
-from hub_agent.settings import HubSettings
 from hub_home_assistant.outward import open_outward
 from hub_home_assistant.outward.operations import Exposing
 from hub_home_assistant.outward.operations import home_assistant as home_assistant_operations
 from hub_live.notifications import announce_ends, announce_missing_values
 from hub_registry.access.bearer import Bearer
-from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 from hub_server import limits
 from hub_server.live import PROMPT_PARTS, Live, live_operations, open_live
 from hub_server.mcp.clients import McpClients, mcp_servers
+from hub_server.parts import HubParts
 
 _log = logging.getLogger(__name__)
 
@@ -137,29 +130,20 @@ class Leader:
 
 @asynccontextmanager
 async def open_leading(
-    settings: HubSettings,
-    registry: Registry,
+    parts: HubParts,
     leader: Leader,
     *,
-    bus: Bus,
-    manager: DeviceManager,
-    gateway: LiveGateway,
-    histories: Histories,
-    agent: AgentParts,
-    own: OwnSkills,
     skills: tuple[HubSkill, ...],
-    trail: AuditTrail,
     announce: Callable[[], Awaitable[None]] | None,
 ) -> AsyncIterator[None]:
     """Do what only one hub of a home does, for as long as the context is open.
 
     Args:
-        registry: Of a replica, with a store that refuses writes when another one leads.
         leader: Gets the parts.
-        manager: Of a replica, one that calls nothing when another one leads.
         skills: The hub's own that need none of the parts.
         announce: Tells the network of the hub, until cancelled.
     """
+    settings, registry, bus, agent = parts.settings, parts.registry, parts.bus, parts.agent
     async with AsyncExitStack() as stack:
         topics = HomeTopics(registry.store)
         home = None
@@ -170,26 +154,15 @@ async def open_leading(
             home = await stack.enter_async_context(opened)
         bus.service.purgers = (partial(purge_home, topics, home),)
         tasks = await stack.enter_async_context(open_tasks(contained=True))
-        live = await stack.enter_async_context(
-            open_live(
-                settings,
-                registry,
-                bus=bus,
-                home=home,
-                manager=manager,
-                gateway=gateway,
-                histories=histories,
-                tasks=tasks,
-            )
-        )
-        servers = McpClients(settings.home, own, tasks)
+        live = await stack.enter_async_context(open_live(parts, home=home, tasks=tasks))
+        servers = McpClients(settings.home, parts.own, tasks)
         supervise(tasks, servers.run, name="MCP servers")
         stack.callback(registry.authority.on_revoked(live.push.end_revoked))
-        await stack.enter_async_context(own.offering((*live.skills, *skills)))
-        stack.callback(live.home_assistant.on_offered(own.refresh))
-        supervise(tasks, partial(_keep_tidy, registry, trail, agent, live), name="old records")
+        await stack.enter_async_context(parts.own.offering((*live.skills, *skills)))
+        stack.callback(live.home_assistant.on_offered(parts.own.refresh))
+        supervise(tasks, partial(_keep_tidy, parts, live), name="old records")
         stack.callback(registry.people.on_removed(live.forget_person))
-        await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, bus, trail))
+        await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, bus, parts.trail))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
         outward = await stack.enter_async_context(
             open_outward(
@@ -197,7 +170,7 @@ async def open_leading(
                 registry,
                 bus,
                 home,
-                manager=manager,
+                manager=parts.manager,
                 ask=agent.assistant.ask,
                 feed=live.feed,
                 events=live.events,
@@ -219,15 +192,16 @@ async def open_leading(
             leader.put(None)
 
 
-async def _keep_tidy(registry: Registry, trail: AuditTrail, agent: AgentParts, live: Live) -> None:
+async def _keep_tidy(parts: HubParts, live: Live) -> None:
     """Delete records that have outlived their use, and announce what is wrong soon, until cancelled."""
+    authority, agent = parts.registry.authority, parts.agent
     while True:
         try:
-            await registry.authority.forget_expired()
+            await authority.forget_expired()
             await agent.record.forget_cancelled()
             await agent.traces.trim()
-            await trail.trim()
-            await announce_ends(registry.authority, live.events, at=now())
+            await parts.trail.trim()
+            await announce_ends(authority, live.events, at=now())
             await announce_missing_values(live.without_values(), live.events)
         except StorageError as error:
             _log.error("old records are deleted later: %s", error)

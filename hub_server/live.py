@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from agent_core.gateway.opening import LiveGateway
 from agent_core.prompt import Household
 from chat.operations import Resource
 from chat.tasks import supervise
 from contracts.answers.live import LinkName
 from contracts.errors import FileProblem, NotFound, StorageError
-from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
-from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import HubSkill
-from hub_agent.chat.history import Histories
 from hub_agent.prompt import Contribution
-from hub_agent.settings import HubSettings, ProtobufSettings
+from hub_agent.settings import ProtobufSettings
 from hub_home_assistant.inward import Inward
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.topics import StateTopics
@@ -50,7 +46,7 @@ from hub_live.world import World, WorldSkill, open_world
 from hub_live.world.operations import world as world_operations
 from hub_live.world.section import world_part
 from hub_registry.access.bearer import Bearer
-from hub_registry.registry import Registry
+from hub_server.parts import HubParts
 
 live_operations: Final[tuple[Resource[Any, Bearer], ...]] = (
     event_operations,
@@ -131,25 +127,15 @@ class Live:
 
 @asynccontextmanager
 async def open_live(
-    settings: HubSettings,
-    registry: Registry,
-    *,
-    bus: Bus,
-    home: HomeLink | None,
-    manager: DeviceManager,
-    gateway: LiveGateway,
-    histories: Histories,
-    tasks: asyncio.TaskGroup,
+    parts: HubParts, *, home: HomeLink | None, tasks: asyncio.TaskGroup
 ) -> AsyncIterator[Live]:
     """Open all parts.
 
     Args:
         home: The connection to the home's own broker, where there is one.
-        manager: Calls skills, with an actor's rights.
-        gateway: The models.
-        histories: Knows what was said in all conversations.
         tasks: Owns what runs as long as the hub.
     """
+    settings, registry, bus, manager = parts.settings, parts.registry, parts.bus, parts.manager
     async with AsyncExitStack() as stack:
         heard = LastHeard(registry.store, instance=settings.instance)
         decoding = _decoding(settings.protobuf)
@@ -205,7 +191,7 @@ async def open_live(
                 captures=captures,
                 world=world,
                 manager=manager,
-                gateway=gateway,
+                gateway=parts.gateway,
             )
         )
         timers = await stack.enter_async_context(
@@ -245,7 +231,7 @@ async def open_live(
                 CaptureSkill(captures),
                 WatcherSkill(watchers, timers, household=settings.household),
                 WorldSkill(world),
-                MemorySkill(memory, histories),
+                MemorySkill(memory, parts.histories),
                 ListSkill(memory),
                 home_assistant.skill,
             ),

@@ -29,7 +29,6 @@ from bus.ports import listen
 from chat.http.streams import Connections
 from chat.operations import Operations
 from chat.sandbox import Sandbox
-from chat.service import ChatService
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
 from contracts import own_version
@@ -46,7 +45,7 @@ from hub_agent.chat.assistant import Ask
 from hub_agent.chat.history import Histories
 from hub_agent.chat.opening import AgentParts, open_agent
 from hub_agent.settings import HubSettings, LanSettings
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.http.devices import device_answer
 from hub_registry.registry import Registry, open_registry
@@ -63,6 +62,7 @@ from hub_server.http.sentences import Sentences
 from hub_server.leading import Leader, open_leading
 from hub_server.live import Live
 from hub_server.mcp.http import Mcp
+from hub_server.parts import HubParts
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
 from hub_server.system.host import Health, Host
@@ -79,52 +79,31 @@ async def _stay() -> None:
     """Do nothing: a hub alone has nobody who goes on."""
 
 
-@dataclass(frozen=True)
-class Hub:
+@dataclass(frozen=True, kw_only=True)
+class Hub(Services):
     """A hub that is running.
 
     Attributes:
         url: Where its HTTP API is reached on this machine, base path included.
         http_port: The port of it.
-        leader: What only one hub of a home does, where it is this one.
-        leave: Of a replica, gives the lead away and waits for its turns; of a hub alone, does nothing.
-        turns: The turns that run.
-        own: The hub's own skills.
-        chat: Answers messages.
-        health: Returns the state of the hub.
         app: The HTTP API, without the guard in front of it for others.
-        operations: What the hub can do, for others in this process.
-        gate: Knows who asks.
-        pages: What answers where the API has no route.
-        sandbox: The sandbox processes; the first program opens them, or who starts that before.
-        base_path: Where a proxy puts the hub; empty for the root.
-        has_proxy: Whether a setting names a proxy in front of it.
         lan_port: The port for other machines; None where they cannot come in.
         pin: Returns that of the TLS key there, see `ServerCertificate.pin`; empty without TLS of its own.
         wyoming_port: The port of the handle service; None where it is off.
+        leave: Of a replica, gives the lead away and waits for its turns; of a hub alone, does nothing.
     """
 
     url: str
     http_port: int
-    registry: Registry
-    link: Link
-    gateway: LiveGateway
-    leader: Leader
-    turns: Turns
-    own: OwnSkills
-    chat: ChatService[Bearer]
-    health: Callable[[], Health]
     app: ASGIApp
-    operations: Operations[Bearer]
-    gate: Gate
-    pages: Pages
-    sandbox: Lazy[Pool]
-    base_path: str = ""
-    has_proxy: bool = False
     lan_port: int | None = None
     pin: Callable[[], str] = str
     wyoming_port: int | None = None
     leave: Callable[[], Awaitable[None]] = _stay
+
+    @property
+    def link(self) -> Link:
+        return self.bus.link
 
     @property
     def live(self) -> Live:
@@ -208,26 +187,30 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         stack.callback(registry.authority.on_revoked(partial(_end_revoked, agent.running, connections)))
         stack.callback(registry.people.on_removed(partial(_forget_person, agent)))
-        skills = (agent.skill, HelpSkill(Sentences(registry, agent.prompter.household)))
-        leading = partial(
-            open_leading,
-            leader=leader,
+        parts = HubParts(
+            settings=settings,
+            registry=registry,
+            trail=trail,
             bus=bus,
+            own=own,
+            manager=manager,
             gateway=gateway,
             histories=histories,
             agent=agent,
-            own=own,
-            skills=skills,
-            trail=trail,
-            announce=_announcement(registry, lan, settings.http.base_path),
+            connections=connections,
+            gate=gate,
+            operations=operations,
+            sandbox=pool,
         )
+        skills = (agent.skill, HelpSkill(Sentences(registry, agent.prompter.household)))
+        announce = _announcement(registry, lan, settings.http.base_path)
+        leading = partial(open_leading, leader=leader, skills=skills, announce=announce)
         if settings.is_replica:
             await stack.enter_async_context(own.offering(skills))
         else:
-            await stack.enter_async_context(leading(settings, registry, manager=manager))
+            await stack.enter_async_context(leading(parts))
         tasks.create_task(_warm(registry, settings.household.language), name="everyday sentences")
         wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, agent.assistant.ask))
-        pages = Pages()
         health = partial(_health, settings, gateway, bus, leader)
         system = None
         if host is not None:
@@ -247,47 +230,28 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                     lambda: lan.fingerprint if lan is not None else "",
                 ),
             )
-        mcp = Mcp(agent.calls, agent.agents, agent.prompter, gate, connections, tasks, operations)
+        mcp = Mcp(parts, tasks)
         stack.callback(registry.authority.on_revoked(mcp.end_revoked))
-        sockets = ChatSockets(
-            agent.assistant,
-            gate,
-            connections=connections,
-            tasks=tasks,
-            most=settings.http.connections * 2 // 3,
-        )
         services = Services(
-            settings=settings,
-            registry=registry,
-            trail=trail,
-            agent=agent,
-            gateway=gateway,
+            **vars(parts),
             leader=leader,
-            gate=gate,
-            remover=bus.service,
             health=health,
-            connections=connections,
-            sockets=sockets,
-            pages=pages,
+            sockets=ChatSockets(
+                agent.assistant,
+                gate,
+                connections=connections,
+                tasks=tasks,
+                most=settings.http.connections * 2 // 3,
+            ),
+            pages=Pages(),
             system=system,
             mcp=mcp,
-            nodes=bus.nodes,
+            metrics=MetricsRoute(parts, leader, metrics),
             authority=lan.authority if lan is not None and lan.context is not None else None,
-            metrics=MetricsRoute(
-                metrics,
-                registry,
-                agent.running,
-                agent.quotas,
-                leader,
-                gate,
-                bus,
-                pool,
-                open_here=settings.metrics.loopback and not settings.http.has_proxy,
-            ),
         )
         port = listener.getsockname()[1]
         url = _url(settings, port)
-        app = make_app(services, operations)
+        app = make_app(services)
         await stack.enter_async_context(open_http(app, settings.http, listener, lan, tasks=tasks))
         # Streams end with their turns and the events; the server waits for them when it closes, after this.
         stack.callback(agent.running.interrupt)
@@ -299,41 +263,13 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             from hub_server.replicas.opening import open_replica
 
             leave = await stack.enter_async_context(
-                open_replica(
-                    settings,
-                    registry,
-                    leading,
-                    url=registry.settings.url or url,
-                    bus=bus,
-                    manager=manager,
-                    own=own,
-                    agent=agent,
-                    leader=leader,
-                    gate=gate,
-                    operations=operations,
-                    app=app,
-                    sockets=sockets,
-                    version=own_version(),
-                )
+                open_replica(services, leading, app, registry.settings.url or url)
             )
         yield Hub(
+            **vars(services),
             url=url,
             http_port=port,
-            registry=registry,
-            link=bus.link,
-            gateway=gateway,
-            leader=leader,
-            turns=agent.running,
-            own=own,
-            chat=agent.assistant,
-            health=health,
             app=app,
-            operations=operations,
-            gate=gate,
-            pages=pages,
-            sandbox=pool,
-            base_path=settings.http.base_path,
-            has_proxy=settings.http.has_proxy,
             lan_port=lan.port if lan else None,
             pin=lan.pin if lan and not settings.http.has_proxy else str,
             wyoming_port=wyoming_port,

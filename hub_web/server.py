@@ -95,9 +95,9 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     # Expected errors are shown by the page.
     handle_errors(_on_error)
     core.loop = asyncio.get_running_loop()
-    key = "" if hub.has_proxy else hub.registry.key.public.jwk()["x"]
+    key = "" if hub.settings.http.has_proxy else hub.registry.key.public.jwk()["x"]
     hub_name = f"{hub.registry.hub_id} {key}"
-    api = partial(Api, hub.operations, hub.gate, hub.chat, hub.health, hub_name, hub.pin)
+    api = partial(Api, hub.operations, hub.gate, hub.agent.assistant, hub.health, hub_name, hub.pin)
     hub.leader.change("push words", _use_push_words)
     async with open_tasks(contained=True) as tasks:
         core.app.start()
@@ -119,7 +119,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
             stop()
             sockets.close()
             # Before the pages leave their turns, which would count as stopped by the person.
-            hub.turns.interrupt()
+            hub.agent.running.interrupt()
             await core.app.stop()
             core.loop = None
 

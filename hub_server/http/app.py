@@ -12,29 +12,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from agent_core.gateway.opening import LiveGateway
 from chat.conversations import conversations
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
 from chat.http.requests import Answer, answer
 from chat.http.routes import ChatRoutes
-from chat.http.streams import Connections
-from chat.operations import Operations
 from chat.service import ChatService
 from contracts.answers.system import LinkHealth
 from contracts.errors import Forbidden, NotFound, Unauthorized
 from hub_agent.agents.operations import agents as agent_operations
-from hub_agent.bus.connection import ListNodes
-from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.audit_log import AuditLog
-from hub_agent.chat.opening import AgentParts
 from hub_agent.prompt.operations import Prompts, prompt
-from hub_agent.settings import HttpSettings, HubSettings
+from hub_agent.settings import HttpSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
-from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.http import Remover
+from hub_registry.access.bearer import Bearer
 from hub_registry.http import make_routes as make_registry_routes
-from hub_registry.registry import Registry
 from hub_server.http.audit import Audit, audit
 from hub_server.http.chat_socket import ChatSockets
 from hub_server.http.installation import installation
@@ -46,6 +38,7 @@ from hub_server.http.skills import calls
 from hub_server.http.turns import Turns, turns
 from hub_server.leading import Leader
 from hub_server.mcp.http import Mcp
+from hub_server.parts import HubParts
 from hub_server.seeing.http import MetricsRoute
 from hub_server.system.cluster import Cluster, cluster
 from hub_server.system.first_steps import first_steps
@@ -54,46 +47,34 @@ from hub_server.system.models import ModelFiles, models
 from hub_server.system.operations import System, system
 
 
-@dataclass(frozen=True)
-class Services:
+@dataclass(frozen=True, kw_only=True)
+class Services(HubParts):
     """What the endpoints work with.
 
     Attributes:
-        remover: The registry's service.
         health: Gives what ``/api/health`` shows to all who have a token.
-        connections: The clients that wait.
-        tasks: Owns what outlives a request.
         pages: What answers where there is no route.
         system: The installation; None where the hub does not know its own.
         mcp: The endpoint of the Model Context Protocol.
         metrics: The numbers of this hub.
-        nodes: Lists the nodes of the bus; None where it has none.
         authority: Makes the certificate that browsers are to trust; None without TLS of
             the hub's own.
     """
 
-    settings: HubSettings
-    registry: Registry
-    trail: AuditTrail
-    agent: AgentParts
-    gateway: LiveGateway
     leader: Leader
-    gate: Gate
-    remover: Remover
     health: Callable[[], Health]
-    connections: Connections
     sockets: ChatSockets
     pages: Pages
     system: System | None
     mcp: Mcp
     metrics: MetricsRoute
-    nodes: ListNodes | None
     authority: Callable[[], bytes] | None
 
 
-def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
+def make_app(services: Services) -> Starlette:
     """Put the application together; `guarded`, it can be served."""
     agent, registry, settings = services.agent, services.registry, services.settings
+    operations = services.operations
     may_chat, of_home = services.gate.require("chat"), services.gate.require()
 
     async def health(request: Request) -> Answer[Health | PublicHealth]:
@@ -123,7 +104,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
         return agent.assistant
 
     members = make_registry_routes(
-        registry, gate=services.gate, operations=operations, remover=services.remover
+        registry, gate=services.gate, operations=operations, remover=services.bus.service
     )
     chat = ChatRoutes(service, authenticate=may_chat, connections=services.connections)
     log = AuditLog(registry.store, services.trail)
@@ -151,7 +132,7 @@ def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
             *operations.mount(models, ModelFiles(settings.home, services.gateway)),
             services.mcp.route(),
             *services.metrics.routes(),
-            *operations.mount(cluster, Cluster(registry.store, settings.is_replica, services.nodes)),
+            *operations.mount(cluster, Cluster(registry.store, settings.is_replica, services.bus.nodes)),
             *operations.mount(audit, Audit(log, registry, services.connections)),
             *(operations.mount(system, services.system) if services.system is not None else ()),
             *(operations.mount(first_steps, services.system) if services.system is not None else ()),

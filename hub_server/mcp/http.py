@@ -17,16 +17,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agent_core.lazy import Lazy
 from chat.http.limits import WITH_TOKEN
-from chat.http.streams import Client, Connections, farewell
-from chat.operations import Operations
+from chat.http.streams import Client, farewell
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
-from hub_agent.agents.agents import Agents
-from hub_agent.calls.direct import DirectCalls
-from hub_agent.prompt import Prompter
-from hub_registry.access.bearer import Bearer, Gate
 from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRuns
+from hub_server.parts import HubParts
 
 if TYPE_CHECKING:
     from hub_server.mcp.server import McpServer
@@ -59,28 +55,13 @@ class Mcp:
     """The endpoint.
 
     Args:
-        connections: The clients that wait.
         tasks: Owns the server and its calls.
     """
 
-    def __init__(
-        self,
-        calls: DirectCalls,
-        agents: Agents,
-        prompter: Prompter,
-        gate: Gate,
-        connections: Connections,
-        tasks: asyncio.TaskGroup,
-        operations: Operations[Bearer],
-    ) -> None:
-        self._calls = calls
-        self._agents = agents
-        self._prompter = prompter
-        self._authenticate = gate.require_user("chat", "call")
-        self._connections = connections
-        self._runs = ToolRuns(calls.questions, tasks)
-        self._operations = operations
-        self._gate = gate
+    def __init__(self, parts: HubParts, tasks: asyncio.TaskGroup) -> None:
+        self._parts = parts
+        self._authenticate = parts.gate.require_user("chat", "call")
+        self._runs = ToolRuns(parts.agent.calls.questions, tasks)
         self._server = Lazy(self._open, tasks=tasks, name="MCP server")
         # By session, whose it is; the one that was used longest ago is first.
         self._sessions: OrderedDict[str, _Holder] = OrderedDict()
@@ -118,7 +99,7 @@ class Mcp:
                     self._sessions.pop(session, None)
             await send(message)
 
-        async with self._connections.hold(None, token=token) as client:
+        async with self._parts.connections.hold(None, token=token) as client:
             self._clients.add(client)
             try:
                 await server.handle({**scope, BEARER: bearer}, again, noted, token=token)
@@ -160,13 +141,6 @@ class Mcp:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator["McpServer"]:
         module = await load("hub_server.mcp.server")
-        server: McpServer = module.McpServer(
-            self._calls,
-            self._agents,
-            self._prompter,
-            self._runs,
-            self._operations,
-            self._gate,
-        )
+        server: McpServer = module.McpServer(self._parts, self._runs)
         async with server.manager.run():
             yield server

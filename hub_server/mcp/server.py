@@ -27,22 +27,20 @@ from agent_core.gateway.protocol import ToolCall
 from agent_core.prompt import joined
 from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
-from chat.operations import Operation, Operations
+from chat.operations import Operation
 from contracts import own_version
 from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.errors import Forbidden, StrawberryError
 from contracts.validation import validated
 from hub_agent.agents.agent import ASSISTANT
-from hub_agent.agents.agents import Agents
-from hub_agent.calls.direct import DirectCalls
-from hub_agent.prompt import Prompter
 from hub_live.captures.operations import file, list_captures, list_files
 from hub_live.world.operations import look
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 from hub_registry.http.devices import list_devices, show_device
 from hub_registry.http.skills import describe_skill, list_skills
 from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRun, ToolRuns
+from hub_server.parts import HubParts
 
 _INSTRUCTIONS: Final = (
     "Strawberry is the assistant of a home. Find skills with search_skills, read how one is called with "
@@ -67,12 +65,8 @@ _Context = ServerRequestContext[Any, Any]
 class McpServer:
     """The server, and what its handlers work with."""
 
-    calls: DirectCalls
-    agents: Agents
-    prompter: Prompter
+    parts: HubParts
     runs: ToolRuns
-    operations: Operations[Bearer]
-    gate: Gate
 
     def __post_init__(self) -> None:
         server: Server[Any] = Server(
@@ -128,7 +122,7 @@ class McpServer:
 
     def _annotations(self, bearer: Bearer) -> types.ToolAnnotations:
         """Return for ``python_exec`` the worst that a skill which this person may call does."""
-        directory = self.calls.registry.directory.seen_by(bearer.user.id)
+        directory = self.parts.registry.directory.seen_by(bearer.user.id)
         flags = [
             method.flags
             for skills in (*(entry.skills for entry in directory.entries()), directory.hub.skills)
@@ -178,8 +172,8 @@ class McpServer:
     async def _work(
         self, bearer: Bearer, call: ToolCall, context: TurnContext, *, place: str, asks: bool
     ) -> ToolOutcome:
-        with self.gate.recording(call.name, bearer):
-            return await self.calls.run_tool(bearer, call, context, place=place, asks=asks)
+        with self.parts.gate.recording(call.name, bearer):
+            return await self.parts.agent.calls.run_tool(bearer, call, context, place=place, asks=asks)
 
     async def _followed(
         self, context: _Context, run: ToolRun
@@ -240,11 +234,11 @@ class McpServer:
     ) -> types.ReadResourceResult:
         """Read what an operation answers, with the rights of the token of this request."""
         operation, given = _meant(params.uri)
-        admit = partial(self.gate.check, _bearer(context))
+        admit = partial(self.parts.gate.check, _bearer(context))
         try:
             if operation.body is not None:
                 given = operation.arguments(validated(operation.body, given))
-            made = await self.operations.call(operation, admit, **given)
+            made = await self.parts.operations.call(operation, admit, **given)
         except StrawberryError as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
         content = await _read(made)
@@ -267,7 +261,7 @@ class McpServer:
                 description=agent.profile.description if agent.profile else "The assistant of the home",
                 arguments=arguments,
             )
-            for agent in (ASSISTANT, *self.agents.all())
+            for agent in (ASSISTANT, *self.parts.agent.agents.all())
         ]
         return types.ListPromptsResult(prompts=prompts, ttl_ms=0, cache_scope="private")
 
@@ -276,10 +270,10 @@ class McpServer:
     ) -> types.GetPromptResult:
         bearer = _bearer(context)
         try:
-            agent = self.agents.find(params.name)
+            agent = self.parts.agent.agents.find(params.name)
         except StrawberryError as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
-        text = joined(self.prompter.system(agent, bearer.user))
+        text = joined(self.parts.agent.prompter.system(agent, bearer.user))
         texts = [text, (params.arguments or {}).get("message", "")]
         return types.GetPromptResult(
             messages=[

@@ -11,27 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from chat.operations import Operations
 from chat.tasks import open_tasks, supervise
-from hub_agent.bus.connection import Bus
-from hub_agent.calls.device_manager import DeviceManager
-from hub_agent.calls.own_skills import OwnSkills
-from hub_agent.chat.opening import AgentParts
-from hub_agent.settings import MAIN, HubSettings
-from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.registry import Registry
+from contracts import own_version
+from hub_agent.settings import MAIN
 from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.tables import ReplicaRow, now
 from hub_server import limits
-from hub_server.http.chat_socket import ChatSockets
-from hub_server.leading import Leader
+from hub_server.http.app import Services
+from hub_server.parts import HubParts
 from hub_server.replicas.files import SharedFiles
 from hub_server.replicas.live import RemoteLive
 from hub_server.replicas.passing import Passing
 from hub_server.replicas.routing import Routing
 from hub_server.replicas.turns import RemoteTurns
-
-Opening = Callable[..., AbstractAsyncContextManager[None]]
 
 _OPEN = (
     *("/api/devices/enrol", "/api/devices/join", "/api/devices/join/poll"),
@@ -42,49 +34,47 @@ _OPEN = (
 
 @asynccontextmanager
 async def open_replica(
-    settings: HubSettings,
-    registry: Registry,
-    opening: Opening,
-    *,
-    url: str,
-    bus: Bus,
-    manager: DeviceManager,
-    own: OwnSkills,
-    agent: AgentParts,
-    leader: Leader,
-    gate: Gate,
-    operations: Operations[Bearer],
+    services: Services,
+    leading: Callable[[HubParts], AbstractAsyncContextManager[None]],
     app: Starlette,
-    sockets: ChatSockets,
-    version: str,
+    url: str,
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Be one of the replicas for as long as the context is open.
 
     It yields what gives the lead away and waits until the turns of this replica have ended.
 
     Args:
-        opening: See `hub_server.leading.open_leading`.
-        url: Where the other replicas reach it.
+        leading: See `hub_server.leading.open_leading`.
         app: Gets the routes that replicas use.
+        url: Where the other replicas reach it.
     """
+    settings, registry, bus, gate = services.settings, services.registry, services.bus, services.gate
+    agent, leader, sockets, operations = (
+        services.agent,
+        services.leader,
+        services.sockets,
+        services.operations,
+    )
     row = ReplicaRow(
-        instance=settings.instance, url=url, version=version, started_at=now(), seen_at=now(), term=0
+        instance=settings.instance, url=url, version=own_version(), started_at=now(), seen_at=now(), term=0
     )
     replica = Replica(registry.store, row, on_bus=lambda: bus.link.connected)
     passing = Passing(registry, gate, instance=settings.instance, runs=lambda who: routing.presence.runs(who))
-    routing = Routing(replica, leader, registry.store, agent.record, passing, manager.open_request)
-    live = RemoteLive(registry, leader, own, routing, passing)
+    routing = Routing(replica, leader, registry.store, agent.record, passing, services.manager.open_request)
+    live = RemoteLive(registry, leader, services.own, routing, passing)
     # What belongs to the home has the same name whichever replica leads.
     of_home = settings.model_copy(update={"instance": MAIN})
 
     @asynccontextmanager
-    async def leading(term: Term) -> AsyncIterator[None]:
-        fenced = replace(registry, store=term.store)
+    async def lead(term: Term) -> AsyncIterator[None]:
+        fenced = replace(
+            services,
+            settings=of_home,
+            registry=replace(registry, store=term.store),
+            manager=services.manager.fenced(term.confirm),
+        )
         gate.begin_joins()
-        async with (
-            bus.service.leading(term.store),
-            opening(of_home, fenced, manager=manager.fenced(term.confirm)),
-        ):
+        async with bus.service.leading(term.store), leading(fenced):
             yield
 
     await replica.enter()
@@ -100,7 +90,7 @@ async def open_replica(
             supervise(tasks, live.run, name="replica: skills of the leader")
             files = SharedFiles(registry.store, home=settings.home, hub=settings.directory)
             supervise(tasks, files.run, name="replica: files")
-            leads = tasks.create_task(replica.lead(leading), name="replica: lead")
+            leads = tasks.create_task(replica.lead(lead), name="replica: lead")
 
             async def leave() -> None:
                 leads.cancel()

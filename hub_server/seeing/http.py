@@ -13,21 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from agent_core.lazy import Lazy
-from chat.turns import Turns
 from contracts import own_version
 from contracts.addresses import is_loopback
 from contracts.answers.system import ClusterMember
 from contracts.errors import Forbidden, StorageError
-from hub_agent.bus.connection import Bus
-from hub_agent.calls.rate import Quotas
 from hub_live.watchers.tables import WatcherRow
-from hub_registry.access.bearer import Gate
-from hub_registry.registry import Registry
 from hub_registry.storage.tables import now
 from hub_server.leading import Leader
+from hub_server.parts import HubParts
 from hub_server.seeing.metrics import Histogram, Metrics
-from sandbox_host import Pool
 
 _FORWARDED: Final = (
     "forwarded",
@@ -41,21 +35,11 @@ _FORWARDED: Final = (
 
 @dataclass(frozen=True)
 class MetricsRoute:
-    """The endpoint.
+    """The endpoint."""
 
-    Attributes:
-        open_here: Whether programs on this machine need no token; not where a proxy is set up.
-    """
-
-    metrics: Metrics
-    registry: Registry
-    turns: Turns
-    quotas: Quotas
+    parts: HubParts
     leader: Leader
-    gate: Gate
-    bus: Bus
-    pool: Lazy[Pool]
-    open_here: bool = False
+    metrics: Metrics
 
     def routes(self) -> list[BaseRoute]:
         return [Route("/metrics", self._answer)]
@@ -65,28 +49,30 @@ class MetricsRoute:
         # What a proxy on this machine passes on comes from elsewhere. It adds headers, or passes its name on.
         is_here = is_loopback(host) and is_loopback(request.url.hostname)
         is_passed_on = any(name in request.headers for name in _FORWARDED)
-        if not (self.open_here and is_here) or is_passed_on:
-            bearer = await self.gate.require("metrics", "admin")(request)
+        settings, registry, bus = self.parts.settings, self.parts.registry, self.parts.bus
+        is_open = settings.metrics.loopback and not settings.http.has_proxy
+        if not (is_open and is_here) or is_passed_on:
+            bearer = await self.parts.gate.require("metrics", "admin")(request)
             if bearer.user.role != "admin":
                 raise Forbidden("only an admin's token may read the metrics", hint="Ask an admin for one.")
         library: Any = await asyncio.to_thread(importlib.import_module, "prometheus_client")
-        registry = library.CollectorRegistry()
+        collectors = library.CollectorRegistry()
         stored: _Stored | None = None
         with suppress(StorageError):
-            stored = await self.registry.store.read(partial(_read, self.registry.settings.is_replica))
-        nodes = await self.bus.nodes() if self.bus.nodes is not None else []
+            stored = await registry.store.read(partial(_read, settings.is_replica))
+        nodes = await bus.nodes() if bus.nodes is not None else []
         families = list(self._families(importlib.import_module("prometheus_client.core"), stored, nodes))
-        registry.register(_Collected(families))
-        library.ProcessCollector(registry=registry)
-        return Response(library.generate_latest(registry), media_type=library.CONTENT_TYPE_LATEST)
+        collectors.register(_Collected(families))
+        library.ProcessCollector(registry=collectors)
+        return Response(library.generate_latest(collectors), media_type=library.CONTENT_TYPE_LATEST)
 
     def _families(self, core: Any, stored: "_Stored | None", nodes: Sequence[ClusterMember]) -> Iterator[Any]:
-        metrics, quotas = self.metrics, self.quotas
-        entries = self.registry.directory.entries()
-        pool = self.pool.opened
+        metrics, bus, agent = self.metrics, self.parts.bus, self.parts.agent
+        entries = self.parts.registry.directory.entries()
+        pool = self.parts.sandbox.opened
         online = sum(entry.connected for entry in entries)
         parts, home = self.leader.parts, self.leader.home
-        links = {"bus": self.bus.link} | ({"home": home.link} if home is not None else {})
+        links = {"bus": bus.link} | ({"home": home.link} if home is not None else {})
 
         def many(kind: str, name: str, text: str, labels: str, rows: Any) -> Any:
             family = getattr(core, f"{kind}MetricFamily")(f"strawberry_{name}", text, labels=labels.split())
@@ -107,8 +93,8 @@ class MetricsRoute:
         yield histogram("turn_seconds", "How long turns took", "mode", metrics.turn_seconds)
         yield many("Counter", "turn_part_seconds", "Where turns spent time", "part", metrics.parts.items())
         yield many("Counter", "tokens", "Tokens of models", "model direction", metrics.tokens.items())
-        yield many("Gauge", "open_turns", "Turns that run or wait", "", [((), self.turns.open_count)])
-        waiting = {"calls": quotas.calls.waiting, "programs": quotas.programs.waiting}
+        yield many("Gauge", "open_turns", "Turns that run or wait", "", [((), agent.running.open_count)])
+        waiting = {"calls": agent.quotas.calls.waiting, "programs": agent.quotas.programs.waiting}
         yield many("Gauge", "waiting", "Requests that wait for their turn", "queue", waiting.items())
         states = {"online": online, "offline": len(entries) - online}
         yield many("Gauge", "devices", "Devices", "state", states.items())
@@ -125,7 +111,7 @@ class MetricsRoute:
         counts = {"named": len(nodes), "up": sum(each.bus for each in nodes)} if nodes else {}
         yield many("Gauge", "broker_nodes", "Nodes of NATS", "state", counts.items())
         text = "Which share of its bytes a store of NATS holds"
-        yield many("Gauge", "broker_store_ratio", text, "store", self.bus.fill.items())
+        yield many("Gauge", "broker_store_ratio", text, "store", bus.fill.items())
         losses = {name: link.losses for name, link in links.items()}
         yield many("Counter", "broker_losses", "Connections to a broker that ended", "link", losses.items())
         connected = {name: float(link.connected) for name, link in links.items()}

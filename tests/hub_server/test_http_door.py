@@ -13,12 +13,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from chat.operations import Operations
 from contracts.errors import PROBLEM_JSON, ProblemDetails
 from deploy.home.maintenance import Maintenance
 from hub_agent.address import provide_token
 from hub_registry.access import bearer
-from hub_registry.access.bearer import Bearer
 from hub_server import service
 from hub_server.http import app
 from hub_server.http.app import Services
@@ -55,8 +53,8 @@ async def test_every_route_is_documented_and_asks_for_a_token(
     }
     apps: list[Starlette] = []
 
-    def make_app(services: Services, operations: Operations[Bearer]) -> Starlette:
-        apps.append(app.make_app(services, operations))
+    def make_app(services: Services) -> Starlette:
+        apps.append(app.make_app(services))
         return apps[-1]
 
     monkeypatch.setattr(service, "make_app", make_app)
