@@ -62,7 +62,7 @@ def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[M
 
 
 def attached(files: Iterable[ChatFile]) -> tuple[Text, ...]:
-    """Return the files of a message as the texts of strangers that they may be."""
+    """Return the files of a message as untrusted texts."""
     return tuple(Text(Origin.OUTSIDE, each.text or _SHOWN_THEN, each.name) for each in files)
 
 
@@ -116,17 +116,15 @@ def take_in(
 
 
 def is_untrusted(exchanges: Iterable[Exchange], reader: str | None) -> bool:
-    """Return whether text that may be a stranger's is in exchanges; see `messages_of`."""
     return any(each.untrusted or is_hearsay(each, reader) for each in exchanges)
 
 
 def is_skilled(exchanges: Iterable[Exchange]) -> bool:
-    """Return whether an answer is what a skill returned, not what a model wrote."""
+    """Return whether an answer is the result of a skill and not a model's text."""
     return any(each.mode == "sentence" for each in exchanges)
 
 
 def notes_of(request: ChatRequest) -> Text | None:
-    """Return what a client program tells the model, as the text from outside that it is."""
     return Text(Origin.OUTSIDE, request.notes) if request.notes else None
 
 

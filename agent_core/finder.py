@@ -189,7 +189,6 @@ class SkillFinder:
         return await self._understanding.meaning(said, is_patient=patient)
 
     async def warm(self, language: str) -> None:
-        """Load what everyday sentences of a language need, if there is anything that they can mean."""
         await self._understanding.warm(language)
 
     def set_home(self, home: Home | None) -> None:
@@ -198,12 +197,10 @@ class SkillFinder:
         self._understanding.intents.changed()
 
     def set_rules(self, rules: Rules) -> None:
-        """Set what finds the call that makes a rule of a sentence."""
         self._understanding.rules = rules
 
     @property
     def languages(self) -> list[str]:
-        """Return the languages that there are sentences in, as far as it has caught up."""
         return self._sentences.languages
 
     def examples(
@@ -263,7 +260,7 @@ class SkillFinder:
 
     @property
     def waiting(self) -> int:
-        """Return how many devices are not fully indexed yet."""
+        """Return the number of devices that are not fully indexed yet."""
         return len(self._changed.keys() | self._updates.keys())
 
     def sync(self) -> str | None:
@@ -423,7 +420,6 @@ class SkillFinder:
         return heard is not None and heard >= datetime.now(UTC) - self._expiry
 
     def seen_by(self, user: str | None) -> AnyDirectory:
-        """Return the directory as it is for a person; None for all of it, see `find`."""
         return self.directory if user is None else self.directory.seen_by(user)
 
     def _hears(self, user: str | None, *, read_only: bool = False) -> Callable[[str, Target], bool]:

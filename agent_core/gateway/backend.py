@@ -100,12 +100,11 @@ def unreachable(model: Model) -> Failed:
 
 
 def no_pictures(model: Model) -> Failure:
-    """Report that a model takes text only."""
     return Failure(model.entry.name, "takes no pictures, only text")
 
 
 def broken(model: Model, reason: str) -> Failed:
-    """Report an answer or a connection that broke; the next one may come whole."""
+    """Return the failure of an answer or a connection that broke off; a retry may succeed."""
     return Failed(Failure(model.entry.name, one_line(reason, model), "passing"))
 
 

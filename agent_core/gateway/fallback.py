@@ -72,7 +72,6 @@ class CircuitBreaker:
             skip.until = self._clock() + skip.backoff.next()
 
     def answered(self, model: str) -> None:
-        """Ask a model in its order again."""
         self._skips.pop(model, None)
 
     def skipped(self, model: str) -> tuple[str, float] | None:
@@ -82,7 +81,7 @@ class CircuitBreaker:
         return (skip.reason, left) if skip is not None and left > 0 else None
 
     def ordered(self, models: Sequence[Model]) -> list[Model]:
-        """Return models in the order in which to ask them: those that failed lately last."""
+        """Return models in the order in which to ask them: those that failed lately come last."""
         return sorted(models, key=lambda model: self.skipped(model.entry.name) is not None)
 
 

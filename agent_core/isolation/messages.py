@@ -195,13 +195,11 @@ OfCall = Progress | Result | Failure | Stopped
 
 @cache
 def to_child() -> TypeAdapter[ToChild]:
-    """Return the reader of what is sent to the process."""
     return TypeAdapter(Annotated[ToChild, Field(discriminator="kind")])
 
 
 @cache
 def from_child() -> TypeAdapter[FromChild]:
-    """Return the reader of what the process sends."""
     return TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
 
 

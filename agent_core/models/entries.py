@@ -99,12 +99,11 @@ class ModelEntry(Strict):
 
     @property
     def key_variable(self) -> str | None:
-        """The variable that must hold a key, or None where none is needed."""
         return self.api_key_env or self.about.key_variable or None
 
     @property
     def address(self) -> str:
-        """The base URL that is asked, without a slash at its end; empty for the provider's own."""
+        """Return the base URL without a trailing slash; empty for the provider's own."""
         return (self.base_url or self.about.address).rstrip("/")
 
     @property

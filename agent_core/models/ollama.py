@@ -150,7 +150,6 @@ class Ollama:
 
 @asynccontextmanager
 async def open_ollama(address: str, key: SecretStr | None = None) -> AsyncIterator[Ollama]:
-    """Open an Ollama for questions about its models."""
     async with open_client(address, key) as client:
         yield Ollama(client, address)
 

@@ -234,7 +234,6 @@ def _steps(keyword: str, wanted: Any, instance: Json) -> int:
 
 
 def _take(steps: int) -> None:
-    """Take steps from those that the present check has left."""
     left = _LEFT.get()
     left[0] -= steps
     if left[0] < 0:
@@ -242,7 +241,7 @@ def _take(steps: int) -> None:
 
 
 def _canonical(value: Json) -> str:
-    """Return the same text for values that are equal in JSON Schema: 1 and 1.0 are, 1 and true are not."""
+    # Equal in JSON Schema are 1 and 1.0, but not 1 and true.
     return _CANONICAL.encode(_with_integers(value))
 
 

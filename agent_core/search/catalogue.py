@@ -164,7 +164,6 @@ class Catalogue(Protocol):
 
 
 def raised_flags(flags: MethodFlags) -> list[str]:
-    """Name the flags that are set."""
     return [name for name, value in flags.model_dump().items() if value]
 
 

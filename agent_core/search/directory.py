@@ -61,7 +61,6 @@ class RegisteredSkill:
 
     @property
     def device_agnostic(self) -> bool:
-        """Return whether any device that has the skill serves as well as another."""
         return self.registration.device_agnostic
 
     @property
@@ -72,7 +71,7 @@ class RegisteredSkill:
 
     @property
     def problem(self) -> str:
-        """What of it fails, whether it can be called or not; empty if nothing does."""
+        """Return what fails of the skill, even where it can be called; empty if nothing does."""
         why = self.registration.unavailable
         return why.text if why is not None and why.kind != "saved" else ""
 
@@ -153,12 +152,12 @@ class HubEntry:
 
     @property
     def last_heartbeat(self) -> datetime:
-        """Now: what asks runs in the same process."""
+        # The caller runs in the same process.
         return datetime.now(UTC)
 
 
 def is_for(user: str, entry: DeviceEntry) -> bool:
-    """Return whether a person sees and calls a device: the one rule about whose devices are whose."""
+    """Return whether a person may see and call a device: the only place that decides this."""
     return entry.audience is None or entry.audience == user
 
 
@@ -223,7 +222,6 @@ class SkillDirectory(Generic[E]):
             listener()
 
     def changed(self, device: str) -> None:
-        """Notify the listeners that something about a device has changed."""
         for listener in self.on_change:
             listener(device)
 
@@ -231,7 +229,6 @@ class SkillDirectory(Generic[E]):
         return self._entries.get(device)
 
     def entries(self) -> list[E]:
-        """List all devices, in the order of their keys."""
         return sorted(self._entries.values(), key=lambda entry: entry.key)
 
     def resolve(self, name: str) -> E:

@@ -73,7 +73,6 @@ class SkillIndex:
         self._news: dict[int, str] = {}
 
     def close(self) -> None:
-        """Free the memory."""
         self._ranking.close()
 
     def set_device(self, device: IndexedDevice) -> None:
@@ -120,7 +119,6 @@ class SkillIndex:
         self._keys[device_id][registration.skill] = list(methods)
 
     def remove_skill(self, device_id: str, skill: str) -> None:
-        """Remove one skill of a device, if it is there."""
         for key in self._keys.get(device_id, {}).pop(skill, ()):
             self._leave(key, device_id)
 
@@ -182,7 +180,7 @@ class SkillIndex:
         return news
 
     def texts(self) -> dict[int, str]:
-        """Return what each method is about, in a sentence, by row."""
+        """Return a sentence on what each method is about, by row."""
         return {row: entry.text.sentence for row, entry in self._by_row.items() if entry.text is not None}
 
     def _ranked(
@@ -297,7 +295,6 @@ class SkillIndex:
             self._alphabetical = None
 
     def _reason(self, entry: _Entry, device_id: str) -> str:
-        """Return why a method cannot be called on a device: the device's reason, else the skill's."""
         return self._devices[device_id].unavailable or entry.unavailable[device_id]
 
     def _entries_of(self, device_id: str) -> Iterator[_Entry]:

@@ -43,7 +43,7 @@ class Document:
 
     @property
     def sentence(self) -> str:
-        """Names and summary, for a model that reads sentences."""
+        # For embedding models, which read sentences.
         return f"{self.skill} {self.method}: {self.summary}"
 
 
@@ -105,7 +105,7 @@ class Ranking:
             self._db.execute("DELETE FROM grams WHERE rowid = ?", (row,))
 
     def _begin(self) -> None:
-        """Collect changes until the next search: FTS5 writes a part of its index at each commit."""
+        # FTS5 writes a part of its index at each commit, so changes are collected until the next search.
         if not self._db.in_transaction:
             self._db.execute("BEGIN")
 

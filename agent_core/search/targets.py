@@ -271,7 +271,7 @@ def _anywhere(directory: AnyDirectory, name: str, current: str | None) -> Target
 
 
 def _nearness(entry: DeviceEntry, skill: RegisteredSkill, current: str | None) -> tuple[bool, bool]:
-    """Order what several devices have: what serves the whole home comes before what one of them has."""
+    # What serves the whole home comes before what one of several devices has.
     return entry.id != current, not skill.device_agnostic
 
 

@@ -46,7 +46,6 @@ def name_words(name: str) -> list[str]:
 
 
 def sentence_words(templates: Iterable[str]) -> str:
-    """Return the words of sentence templates, without their signs."""
     return _TEMPLATE.sub(" ", " ".join(templates))
 
 
@@ -79,7 +78,6 @@ def singular(word: str) -> str:
 
 
 def singular_words(text: str) -> frozenset[str]:
-    """Return the words of a question or name as they are compared: in lower case and singular."""
     return frozenset(map(singular, (*query_words(text), *name_words(text))))
 
 
@@ -88,5 +86,4 @@ naming_words: Final = lru_cache(maxsize=16_384)(singular_words)
 
 
 def trigrams(words: Iterable[str]) -> list[str]:
-    """Return every run of three letters within the words, without repetition."""
     return list(dict.fromkeys(word[i : i + 3] for word in words for i in range(len(word) - 2)))

@@ -95,7 +95,7 @@ class _Entry:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Return what devices with the same skill share: a template is matched once for all of them."""
+        # Shared by devices with the same skill: a template is matched once for all of them.
         return id(self.template), self.target.method.name
 
 
@@ -459,5 +459,5 @@ def _distinct(calls: list[SentenceCall]) -> list[SentenceCall]:
 
 
 def _rarest(template: Template) -> frozenset[str]:
-    """Return the words of which an utterance must have one; long ones are in fewer templates."""
+    # Long words are in fewer templates.
     return max(template.clauses, key=lambda clause: min(map(len, clause)), default=frozenset({""}))

@@ -164,11 +164,10 @@ class IntentIndex:
         self._version += is_known
 
     def changed(self) -> None:
-        """Read again what the home knows."""
         self._version += 1
 
     def known_lists(self, book: Phrasebook) -> Lists | None:
-        """Return what may be said in a language, None where it must be made anew."""
+        """Return the vocabulary of a language; None if it must be built again."""
         found = self._lists.get(book.language)
         return found if found is not None and found.version == self._version else None
 
@@ -375,7 +374,7 @@ def made_lists(named: Named, book: Phrasebook) -> Lists:
 
 
 def is_risky(call: SentenceCall) -> bool:
-    """Return whether a call is not made because of a sentence that is only near to what was said."""
+    """Return whether a call is left out because the sentence only resembles what was said."""
     method, flags = call.target.method, call.target.method.flags
     if method.name in OPENING or method.name == "toggle":
         return True  # whatever its author declared

@@ -105,7 +105,7 @@ def kind_of(skill: str, methods: Iterable[str]) -> str | None:
 
 
 def skill_words(skill: str) -> str:
-    """Return the name of a class as people say it: ``bedroom lamp`` of ``BedroomLampSkill``."""
+    """Return the spoken name of a class: ``bedroom lamp`` for ``BedroomLampSkill``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", skill.removesuffix("Skill")).lower()
 
 

@@ -42,7 +42,6 @@ class Steps:
 
     @property
     def left(self) -> int:
-        """Return how many are left; 0 where more were needed."""
         return max(0, self._left)
 
     def take(self, number: int = 1) -> None:
@@ -97,11 +96,6 @@ def ways(expression: object) -> int:
 
 
 def compile_expression(expression: object, slots: Mapping[str, ReadSlot]) -> Node | None:
-    """Compile a template.
-
-    Args:
-        slots: How to read each slot, by name.
-    """
     return _compiled([expression], None, slots)
 
 

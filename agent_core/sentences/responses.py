@@ -181,7 +181,7 @@ def choice_text(names: list[str], *, of: Literal["devices", "methods"], language
 
 
 def near_text(said: str, *, language: str) -> str:
-    """Write the question whether a sentence was meant that is near to what was said."""
+    """Return the question whether a sentence was meant that resembles what was said."""
     return _LANGUAGES.get(primary(language), _ENGLISH).near.format(text=_without_control(said))
 
 

@@ -208,12 +208,11 @@ def _spoken_slot(schema: Json, root: Mapping[str, Json]) -> SpokenSlot:
 
 
 def short_texts(values: Iterable[str]) -> tuple[str, ...]:
-    """Return texts as a slot of a vocabulary takes them."""
     return tuple(value for value in values if 0 < len(value) <= limits.MAX_SPOKEN)[:MAX_NAMES]
 
 
 def slots_of(text: str) -> set[str]:
-    """Return the slots of a template without parsing it; `compile_template` refuses any other reading."""
+    """Return the slots of a template without parsing it; `compile_template` rejects any other syntax."""
     return {slot.partition(":")[2] or slot for slot in _SLOT.findall(text)}
 
 
@@ -320,7 +319,7 @@ def _as_duration(text: str) -> str:
 
 @lru_cache(maxsize=100)
 def _by_spoken(values: tuple[str, ...]) -> dict[str, str]:
-    """Return listed values by their spoken form; one table serves all sentences with the list."""
+    # One table serves all sentences with the list.
     return {spoken(value): value for value in values}
 
 

@@ -76,7 +76,6 @@ class Probe:
 
     @property
     def advice(self) -> str:
-        """Return what to do about how it calls tools; empty where nothing need be done."""
         return _ADVICE[self.tools]
 
 

@@ -79,7 +79,7 @@ def without(secrets: Iterable[str], text: str) -> str:
 
 
 def traceback_of(error: BaseException, instance: object) -> str:
-    """Return a traceback for the log, from its own line on, without the secrets of a skill."""
+    """Return a traceback for the log, beginning on a new line, without the secrets of a skill."""
     return "\n" + without(secrets_of(instance), "".join(traceback.format_exception(error)).rstrip())
 
 

@@ -77,7 +77,7 @@ def _question(text: str, said: Mapping[str, str]) -> str:
 
 
 def _filled(expression: object, said: Mapping[str, str]) -> str:
-    """Return what is said: of alternatives the first one with a value in it, else the first one."""
+    """Return the text to speak: the first alternative with a value in it, else the first one."""
     match expression:
         case TextChunk():
             return expression.original_text

@@ -47,7 +47,7 @@ class _PlainJsonSchema(GenerateJsonSchema):
     """JSON Schema without titles: they repeat the names, and a model pays for each word."""
 
     def build_schema_type_to_method(self) -> dict[Any, Callable[[Any], dict[str, Any]]]:
-        """Look up the methods by known names: pydantic derives them for each schema again, slowly."""
+        # pydantic derives this mapping for each schema again, which is slow.
         return {kind: getattr(self, name) for kind, name in _generator_methods().items()}
 
     def field_title_should_be_set(self, schema: Any) -> bool:

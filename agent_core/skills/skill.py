@@ -299,7 +299,7 @@ class Skill:
 
     @classmethod
     def can_run(cls) -> bool:
-        """Return whether what it needs is here; where not, it is left out, and that is no problem."""
+        """Return whether what the skill needs is available; if not, it is left out without a problem."""
         return True
 
     async def setup(self) -> None:

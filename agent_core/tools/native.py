@@ -46,7 +46,6 @@ class NativeToolset:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The search, and what was found so far, in the order in which it was found."""
         return (_SEARCH_SPEC, *(tool.spec for tool in self._tools.values()))
 
     async def offer(self, message: str) -> None:

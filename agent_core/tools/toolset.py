@@ -233,5 +233,4 @@ def _shape(spec: ToolSpec) -> str:
 
 
 def failed(message: str, hint: str = "") -> ToolOutcome:
-    """Return the outcome of a call that failed, in words of ours and of the model."""
     return ToolOutcome(ok=False, text=Prompt(f"Error: {message}" + (f"\nHint: {hint}" if hint else "")))

@@ -287,7 +287,7 @@ def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..
 
 
 def _partial(schema: MethodSchema) -> MethodSchema:
-    """Let a method take and return some of its fields: those that are needed may be set one by one."""
+    """Return a method's schema with all its fields optional: required settings may be set one by one."""
     kept = {
         name: {key: each for key, each in (part or {}).items() if key != "required"}
         for name, part in (("parameters", schema.contract.parameters), ("result", schema.contract.result))

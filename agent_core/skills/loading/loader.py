@@ -100,7 +100,7 @@ def load_entry(entry: Path, *, make_context: ContextFactory) -> LoadedSkills:
 
 
 def is_isolated(entry: Path) -> bool:
-    """Return whether an entry names packages of its own, and so runs in a process of its own."""
+    """Return whether an entry declares packages of its own and therefore runs in a process of its own."""
     return any((entry / name).is_file() for name in REQUIREMENTS)
 
 

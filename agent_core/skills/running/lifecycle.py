@@ -80,7 +80,7 @@ class Lifecycle:
 
     @property
     def reasons(self) -> dict[str, Unavailable]:
-        """What is registered as unavailable."""
+        """Return the skills that are registered as unavailable, each with the reason."""
         failing = {skill: next(iter(each.values())) for skill, each in self.troubles.items() if each}
         return {**failing, **self.unavailable}
 
@@ -125,7 +125,6 @@ class Lifecycle:
         return False
 
     async def stop(self) -> None:
-        """Set up nothing any more."""
         await self._tasks.end()
 
     def note(self, skill: LoadedSkill, why: Unavailable | None) -> None:

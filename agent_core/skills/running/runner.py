@@ -174,7 +174,6 @@ class SkillRunner:
 
     @property
     def problems(self) -> list[LoadProblem]:
-        """Why skills cannot be called, for the log."""
         return [LoadProblem(name, why.text) for name, why in self.unavailable.items()]
 
     async def replace(self, skill: LoadedSkill) -> Unavailable | None:
@@ -242,7 +241,7 @@ class SkillRunner:
                 await self._close(skill)
 
     async def threads_ended(self) -> None:
-        """Wait until the plain methods that run have ended; tests do, which move the clock."""
+        """Wait until the plain methods that run have ended; for tests that move the clock."""
         if works := [each.work for each in self._running if not each.method.is_async]:
             await asyncio.wait(works)
 
@@ -250,7 +249,7 @@ class SkillRunner:
         return [each for each in self._running if any(each.method is own for own in skill.methods.values())]
 
     def _forget_gates(self, skill: str) -> None:
-        """Let calls that run leave the gates of their version, whose bounds may have been others."""
+        # Running calls leave the gates of the old version: the new version may have other bounds.
         for name in [each for each in self._gates if each == skill or each.startswith(f"{skill}.")]:
             del self._gates[name]
 
