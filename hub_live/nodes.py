@@ -212,7 +212,7 @@ async def follow_lines(
 
 @nodes.post(_CALL, "/{device}/{name}/{action}", is_held=True)
 async def act(nodes: Nodes, asking: Bearer, device: str, name: str, action: str) -> NodeResult:
-    """Have a node `start`, `stop`, `restart` or `build`."""
+    """Run `start`, `stop`, `restart` or `build` on a node."""
     return NodeResult(result=await nodes.call(asking, device, _method(action), {"name": name}))
 
 

@@ -206,7 +206,6 @@ class Notifications:
         self._sending: set[asyncio.Task[None]] = set()
 
     def use(self, settings: NotificationSettings) -> None:
-        """Send by other services from now on."""
         self._notifiers = self.make(settings)
 
     def note(self, event: EventRow) -> None:
@@ -222,7 +221,6 @@ class Notifications:
             task.add_done_callback(self._sending.discard)
 
     async def finish(self) -> None:
-        """Wait for what is being sent, but not long."""
         if self._sending:
             await asyncio.wait(self._sending, timeout=limits.LAST_SEND_S)
 

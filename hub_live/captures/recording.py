@@ -47,7 +47,6 @@ class Shared:
     retry_s: tuple[float, float] = limits.DISK_RETRY_S
 
     def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run a function that blocks where files are written."""
         return asyncio.get_running_loop().run_in_executor(self.thread, work)
 
 

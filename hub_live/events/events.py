@@ -45,7 +45,6 @@ class Events:
         self._held: list[EventRow] = []
 
     async def publish(self, user: str, data: EventData) -> None:
-        """Store an event, wake the streams, and publish it on the bus."""
         await self.publish_all([(user, data)])
 
     async def publish_all(

@@ -125,5 +125,4 @@ class NodeData(EventData):
 
 
 def with_data(event: Event[Json], kind: type[Kept]) -> Event[Kept]:
-    """Return an event with its data read as of its kind."""
     return Event[Kept].model_construct(**{**vars(event), "data": kind.model_validate(event.data)})

@@ -61,7 +61,7 @@ class ListSkill(HubSkill):
         },
     )
     async def remove_item(self, item: str, name: str = SHOPPING) -> dict[str, Any]:
-        """Take something off a list; what is not on it is an error.
+        """Remove something from a list; what is not on it is an error.
 
         Args:
             item: What, as it was put there.

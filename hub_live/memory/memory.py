@@ -70,7 +70,7 @@ class Memory:
 
     @property
     def problem(self) -> FileProblem | None:
-        """Return what is wrong with the file; its last readable content stays in force."""
+        """Return what is wrong with the file; its last valid content stays in effect."""
         return self._file.problem
 
     def entries(self, user: str) -> list[MemoryEntry]:
@@ -389,7 +389,7 @@ def _unknown(id_: str) -> NotFound:
 
 
 def _newest_first(entries: Iterable[MemoryEntry]) -> list[MemoryEntry]:
-    """Put what people wrote into the file, which has no time, before all the rest."""
+    # What people wrote into the file has no time, and comes first.
     return sorted(entries, key=lambda entry: (entry.at is not None, -(entry.at or now()).timestamp()))
 
 

@@ -115,7 +115,7 @@ Words = Callable[[Notice, str], PushText]
 
 
 def plain(notice: Notice, language: str) -> PushText:
-    """Write a notification in English, as a hub without a web UI does."""
+    """Return a notification in English, for a hub without a web UI."""
     return PushText(notice.title, notice.text)
 
 
@@ -144,7 +144,6 @@ class Push:
         self._rows = {row.id: row for row in rows}
 
     def devices(self, user: str) -> list[PushDevice]:
-        """List the browsers of a person."""
         return [PushDevice(id=row.id, name=row.name, created_at=row.created_at) for row in self._of(user)]
 
     async def key(self) -> str:
@@ -205,7 +204,6 @@ class Push:
         await self._drop([id_])
 
     async def end_revoked(self, revocation: Revocation) -> None:
-        """Send nothing more to browsers whose token is revoked."""
         await self._drop([row.id for row in self._rows.values() if row.token in revocation.tokens])
 
     async def forget_person(self, user: str) -> None:

@@ -102,7 +102,7 @@ class Feed:
         return [gap for gap in gaps if since is None or gap.until is None or gap.until >= since]
 
     def heard_until(self, links: Collection[LinkName], at: float) -> None:
-        """Let the last gap begin no earlier than what was recorded, where only one link was."""
+        """Move the start of the last gap to the end of a recording, where it was of one link only."""
         gaps = self._source(*links).gaps if len(links) == 1 else ()
         if gaps and gaps[-1].since < at < (gaps[-1].until or math.inf):
             gaps[-1] = replace(gaps[-1], since=at)
@@ -161,7 +161,7 @@ class Feed:
         return self.known(filter_, link)
 
     async def settled(self, link: LinkName = "bus") -> None:
-        """Wait until the broker has confirmed the subscriptions of all followers."""
+        """Wait until the broker has confirmed all subscriptions, or is known to be away."""
         await self._source(link).settled()
 
     def refusal(self, filter_: str, link: LinkName = "bus") -> str | None:
@@ -172,11 +172,11 @@ class Feed:
         return next((reason for each, reason in refused.items() if covers(each, filter_)), None)
 
     def withhold(self, link: LinkName, topics: Mapping[str, str]) -> None:
-        """Note the topics of which nothing is heard from now on, with the reason."""
+        """Set the topics that are not received from now on, each with the reason."""
         self._source(link).withheld = topics
 
     def forget_rights(self) -> None:
-        """Ask all followers again what they may see: devices belong to other people now."""
+        """Check the rights of all followers again: the owners of devices have changed."""
         for source in self._sources.values():
             source.forget_routes()
 
@@ -253,7 +253,7 @@ class Feed:
             self._sources[key[0]].remove(follower)
 
     def stop_asking(self) -> None:
-        """Follow no more what was only asked for."""
+        """Unsubscribe from the topics that were followed only to answer a question."""
         for key in list(self._asked):
             self._stop_asking(key)
 
@@ -346,7 +346,7 @@ async def open_feed(
 
 
 def _kept(link: LinkName) -> Callable[[str], bool] | None:
-    """Return what says whether a topic that was only asked for is kept: each result of a call has one."""
+    # Each result of a call has a topic of its own.
     return is_for_people if link == "bus" else None
 
 

@@ -144,7 +144,6 @@ class LinkSource:
         )
 
     async def settled(self) -> None:
-        """Wait until the broker has confirmed all subscriptions, or is known to be away."""
         await self._settled.wait()
 
     async def run(self) -> None:
@@ -167,12 +166,10 @@ class LinkSource:
                 self._settled.set()
 
     async def close(self) -> None:
-        """End all subscriptions, for a link that lives longer."""
         for stop in filter(None, self._subscribed.values()):
             await stop()
 
     def begin_gap(self, since: float) -> None:
-        """Note that nothing is heard since then."""
         self._note(Gap(self.name, since))
 
     async def found(self) -> None:
@@ -182,7 +179,7 @@ class LinkSource:
             self._note(Gap(self.name, self.gaps.pop().since, time.time()))
 
     def lost(self) -> None:
-        """Begin a gap: the connection was lost, perhaps a while ago."""
+        # The connection may have been lost a while ago.
         self.begin_gap(max(self.heard, time.time() - limits.LOSS_UNNOTICED_S))
 
     def _note(self, gap: Gap) -> None:
@@ -191,7 +188,7 @@ class LinkSource:
             listener(gap)
 
     def forget_routes(self) -> None:
-        """Ask again who may see what, with the next message of each topic."""
+        """Check again who may see what, with the next message of each topic."""
         self._routes.clear()
 
     def _change(self, filter_: str) -> None:

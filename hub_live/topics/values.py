@@ -101,7 +101,6 @@ class BusValues:
     manager: DeviceManager
 
     def sees(self, user: User, link: LinkName) -> Callable[[str], bool]:
-        """Return the function that says whether a person may see a topic; see `visible_to`."""
         return visible_to(self.directory, user.id, link)
 
     async def latest(self, user: User, filter_: str, link: LinkName) -> list[Sample]:
@@ -252,7 +251,6 @@ class BusValues:
         await self.feed.publish(topic, event.model_dump_json().encode(), qos=topics.USER_EVENT.qos)
 
     def gaps(self, link: LinkName, *, since: float | None) -> list[ShownGap]:
-        """Return the times in which nothing was heard, as people and models are shown them."""
         return [described_gap(gap) for gap in self.feed.gaps(link, since=since)]
 
 

@@ -86,7 +86,6 @@ class WatchedValue(Strict):
 
     @property
     def every_s(self) -> float:
-        """Seconds between two calls of its method."""
         return duration_of(self.every) if self.every else limits.DEFAULT_EVERY_S
 
     @property
@@ -121,11 +120,9 @@ class CheckedStep(Step):
 
     @property
     def after_s(self) -> float:
-        """Seconds that it waits."""
         return duration_of(self.after) if self.after else 0.0
 
     def text(self, values: Mapping[str, str]) -> str:
-        """Return the text with these values."""
         return _HOLE.sub(lambda hole: values.get(hole[1], hole[0]), self.notify or "")
 
 
@@ -304,7 +301,6 @@ class Approval(Edit):
 
 
 def sources_of(row: WatcherRow) -> dict[str, WatchedValue]:
-    """Return what a watcher sees, by name."""
     return {name: WatchedValue.model_validate(each) for name, each in row.topics.items()}
 
 

@@ -121,7 +121,7 @@ class Engine:
             watched.plan(watched.asked_at + waits[-1], occasion=occasion)
 
     def stop(self, name: str) -> None:
-        """Watch no more; an evaluation that runs does nothing any more."""
+        """Stop watching; an evaluation that runs has no more effect."""
         if (watched := self._watched.pop(name, None)) is not None:
             watched.follows.close()
 
@@ -352,7 +352,7 @@ class Engine:
         return plain(naming.condition(watched.row.predicate or "", watched.sources))
 
     def _forget_done(self, row: WatcherRow) -> None:
-        """Let what was done be done again: the predicate was false."""
+        # The predicate was false: what was done may be done again.
         row.done = []
         self._unsaved[row.name] = row
         self._kick.set()

@@ -226,7 +226,7 @@ async def pause_timer(timers: Timers, asking: Bearer, timer: str) -> TimerSummar
 
 @timers.post(CHANGE, "/{timer}/resume")
 async def resume_timer(timers: Timers, asking: Bearer, timer: str) -> TimerSummary:
-    """Let a paused timer go on, by its id or its text."""
+    """Resume a paused timer, by its id or its text."""
     return await timers.resume(asking.user, timer)
 
 

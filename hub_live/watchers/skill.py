@@ -307,7 +307,7 @@ class WatcherSkill(HubSkill):
         }
     )
     async def add_to_timer(self, minutes: ChangedMinutes, timer: str = UNNAMED) -> TimeLeft:
-        """Let a timer run longer, or shorter where minutes are negative.
+        """Make a timer run longer, or shorter where minutes are negative.
 
         Args:
             timer: Its text or its id.
@@ -336,7 +336,7 @@ class WatcherSkill(HubSkill):
         }
     )
     async def resume_timer(self, timer: str = UNNAMED) -> TimeLeft:
-        """Let a paused timer go on.
+        """Resume a paused timer.
 
         Args:
             timer: Its text or its id.
@@ -359,7 +359,7 @@ class WatcherSkill(HubSkill):
         },
     )
     async def timer_status(self, timer: str = "") -> dict[str, Any]:
-        """Say how much time is left on a timer, or on each.
+        """Report how much time is left on a timer, or on each.
 
         Args:
             timer: Its text; without one, all that there are.

@@ -228,17 +228,14 @@ def summary_of(
 
 
 def digest_of(row: WatcherRow) -> str:
-    """Return the digest of all that a watcher is approved for."""
     return shown_digest(row.model_dump(mode="json", include=_APPROVED, warnings=False))
 
 
 def calls_json(row: WatcherRow) -> list[Json]:
-    """Return the approved calls of a watcher without their devices."""
     return [call.model_dump(exclude={"device"}) for call in calls_of(row)]
 
 
 def values_json(seen: Mapping[str, Seen]) -> dict[str, Json]:
-    """Return the latest values, cut to what a person reads."""
     return shown_arguments({name: each.value for name, each in seen.items() if each.age_s is not None})
 
 

@@ -166,7 +166,7 @@ class Watchers:
         return self.views.summary(row)
 
     def free_id(self, name: str, by: Bearer) -> str:
-        """Return the id of a person's watcher: with a number where it is the one of somebody else's."""
+        """Return an id for a person's watcher, with a number if another person's has that one."""
         numbered = (f"{name[:60]}-{number}" for number in count(2))
         ids = chain([name], numbered)
         return next(each for each in ids if each not in self.rows or self.rows[each].owner == by.user.id)
@@ -406,7 +406,6 @@ class Watchers:
         await self.recordings.keep(self.rows.values())
 
     async def announce(self) -> None:
-        """Publish the state of all watchers, after a connection to the broker."""
         for row in list(self.rows.values()):
             await self.evaluations.announcer.state(row, self.store.last.get(row.name))
 

@@ -72,7 +72,7 @@ class _Foreign(BaseModel):
 
 
 def _named(*names: str) -> Any:
-    """Make a field that has a long and a short name, and may be missing."""
+    # Announcements may use a long or a short name.
     return Field(None, validation_alias=AliasChoices(*names))
 
 

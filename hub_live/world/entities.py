@@ -57,7 +57,7 @@ class Entities:
 
     @property
     def left_out(self) -> int:
-        """Return how many more there are than can be kept."""
+        """Return how many more things there are than are kept."""
         return sum(self._beyond.values())
 
     def put(self, imported: tuple[Thing, ...] | None) -> None:
@@ -73,7 +73,6 @@ class Entities:
         self._on_change("")
 
     def of_zigbee(self) -> Iterator[Thing]:
-        """Iterate over what Zigbee2MQTT says of its devices."""
         return (each for topic in self._zigbee_topics() for each in self._announced[topic])
 
     def _zigbee_topics(self) -> set[str]:
@@ -150,7 +149,7 @@ class Entities:
             )
 
     def take(self, read: _Reader, sample: Sample) -> None:
-        """Replace what one announcement said; an empty one takes it back."""
+        """Replace what one announcement described; an empty one removes it."""
         self._replace(sample.topic, _read(read, sample))
 
     def _replace(self, topic: str, found: Iterable[Thing | InvalidMessage]) -> None:

@@ -30,7 +30,6 @@ class Wanted(Strict):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 200
 
     def view(self, world: World, user: str) -> WorldView:
-        """Return the things that are asked for, without their states."""
         return world.view(user, area=self.area, kind=self.kind, name=self.name, limit=self.limit)
 
 

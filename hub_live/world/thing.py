@@ -33,7 +33,6 @@ class Thing(ShownThing):
 
     @property
     def kind_words(self) -> frozenset[str]:
-        """The words for what it is, which many others share."""
         return naming_words(self.kind) | naming_words(self.device_class or "")
 
 

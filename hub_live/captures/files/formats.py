@@ -246,7 +246,7 @@ _PARAMETER_SETS: Final = (7, 8)
 
 
 def _code(stream: bytes, start: int) -> int:
-    """Return where a start code begins: a zero byte in front of it belongs to it."""
+    # A zero byte in front of a start code belongs to it.
     return start - 1 if start and not stream[start - 1] else start
 
 

@@ -69,7 +69,7 @@ class Series:
 
     @property
     def gaps_file(self) -> str:
-        """The name of the file with the gaps, for formats that have no place for them."""
+        # For formats that cannot hold gaps themselves.
         return f"{self.parts[-1]}.gaps.jsonl"
 
     def numbers(self, names: Iterable[str]) -> dict[int, str]:
@@ -122,7 +122,6 @@ class Series:
             return True
 
     def directory(self, *, create: bool = False) -> AbstractContextManager[Directory]:
-        """Open the directory of the files; see `identity.confined.open_below`."""
         return open_below(self.root, self.parts[:-1], create=create)
 
     @cached_property

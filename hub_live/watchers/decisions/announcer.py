@@ -45,7 +45,7 @@ class Announcer:
         await self._retain(row, state_of(row, last).model_dump_json().encode())
 
     async def gone(self, row: WatcherRow) -> None:
-        """Empty the retained state of a watcher that was removed."""
+        """Clear the retained state of a removed watcher."""
         await self._retain(row, b"")
 
     async def change(self, row: WatcherRow, change: str, *, by: str) -> None:

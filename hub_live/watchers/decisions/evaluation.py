@@ -102,7 +102,6 @@ class EvaluationLimits:
         return bucket
 
     def forget(self, name: str) -> None:
-        """Drop a watcher that was removed, or made again."""
         self._actions.pop(name, None)
 
     def check_tokens(self, name: str) -> None:
@@ -361,10 +360,9 @@ def skipped() -> dict[str, Json]:
 
 
 def counts(row: WatcherRow) -> bool:
-    """Return whether what it does is counted as firing: no predicate says when it fires."""
+    """Return whether its actions count as firing: no predicate defines when it fires."""
     return row.predicate is None or row.schedule is not None
 
 
 def calls_of(row: WatcherRow) -> list[ApprovedCall]:
-    """Return the calls that were approved for a watcher."""
     return [ApprovedCall.model_validate(each) for each in row.allow]

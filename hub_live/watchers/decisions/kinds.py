@@ -63,5 +63,4 @@ CHOICES: Final[Mapping[str, Kind]] = {name: each for name, each in KINDS.items()
 
 
 def kind_of(decision: str) -> Kind:
-    """Return the kind of a decision that was stored or published."""
     return KINDS.get(decision) or Kind(decision, label=decision)

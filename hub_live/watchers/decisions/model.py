@@ -100,7 +100,7 @@ class Decision:
 
     @property
     def steps(self) -> dict[str, Chosen | None]:
-        """What is to be done, by keys that identify it so that it is not repeated; empty for nothing."""
+        """Return the steps to do, by keys that identify them so that none is repeated; empty for none."""
         if not self.calls:
             return {self.kind.name: None} if self.kind.is_told else {}
         return {

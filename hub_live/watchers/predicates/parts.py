@@ -56,7 +56,7 @@ def build(node: Node, series: Mapping[str, Series], clock: Clock) -> Part:
 
 
 def as_condition(part: Part, node: Node) -> Condition:
-    """Return a part as one whose value is true, false or unknown."""
+    """Return a part as a condition, whose value is true, false or unknown."""
     return cast("Condition", part) if node.kind == "truth" else partial(_condition, part, node)
 
 

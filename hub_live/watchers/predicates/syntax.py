@@ -163,7 +163,7 @@ class Predicate:
 
     @property
     def parts(self) -> tuple[Node, ...]:
-        """Those that it is joined of."""
+        """Return the operands of an outermost ``and`` or ``or``; the root alone if there is none."""
         return self.root.parts if self.root.op in ("and", "or") else (self.root,)
 
 

@@ -132,7 +132,7 @@ class Window:
 
     @property
     def oldest(self) -> _Entry:
-        """The oldest entry; of a time that is infinitely past where there is none."""
+        """Return the oldest entry; one of an infinitely distant past if there is none."""
         return self._older[-1] if self._older else self._newer[0] if self._newer else _NO_ENTRY
 
 

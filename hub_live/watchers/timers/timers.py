@@ -68,7 +68,7 @@ class TimerSummary(Part):
 
     @property
     def is_timer(self) -> bool:
-        """Return whether it is no reminder: those come by a schedule, or are told as missed."""
+        """Return whether it is a timer: a reminder has a schedule, or is reported as missed."""
         return _is_timer(self)
 
     @field_validator("call", mode="before")
@@ -226,7 +226,7 @@ class Timers:
         return own
 
     def running(self, user: User, which: str = "") -> list[TimerSummary]:
-        """Return the timers of a person without reminders, which come by a schedule or are told as missed.
+        """Return the timers of a person without reminders, which have a schedule or are reported as missed.
 
         Args:
             which: The text or the id of those that are meant; empty for all.
@@ -241,7 +241,7 @@ class Timers:
         return found
 
     async def move(self, user: User, which: str, by: timedelta) -> TimerSummary:
-        """Let a timer end later, or earlier where it is negative.
+        """Move the end of a timer; `by` may be negative.
 
         Raises:
             NotFound: As of `remove`, or if it has ended meanwhile.
@@ -268,7 +268,7 @@ class Timers:
         return await self._move(row, due=row.due, left_s=(row.due - now()).total_seconds())
 
     async def resume(self, user: User, which: str) -> TimerSummary:
-        """Let a paused timer run on.
+        """Resume a paused timer.
 
         Raises:
             NotFound: As of `move`.
@@ -393,7 +393,7 @@ class Timers:
             raise
 
     async def _begin(self, row: TimerRow) -> None:
-        """Make the call of a timer, beside the other timers; only a failure is told."""
+        """Make the call of a timer, beside the other timers; only a failure is reported."""
         call = LaterCall.model_validate(row.call)
         values = {**call.model_dump(), "begun": True}
         ended = TimerData(subject=row.text, event="ended", timer=row.id, due=row.due, missed=False)
@@ -438,7 +438,7 @@ def _called(which: str, rows: list[_Timer]) -> list[_Timer]:
 
 
 def _name(text: str) -> str:
-    """Return what a timer is called without the word itself: ``noodle`` of ``Noodle-Timer``."""
+    # ``noodle`` of ``Noodle-Timer``.
     return re.sub(r"(?<=\w)[ -]?timer$", "", text.casefold())
 
 

@@ -56,23 +56,22 @@ class Watched:
     )
 
     def move(self, trigger: Trigger) -> None:
-        """Change the phase as the table says."""
         self.phase = TRANSITIONS[trigger].get(self.phase, self.phase)
 
     def plan(self, at: float, *, occasion: str) -> None:
-        """Have the model asked at a time, or earlier where that is planned; while it is asked, after that."""
+        """Ask the model then, or earlier if that is planned; while it is being asked, ask it again later."""
         self.occasion = occasion
         if self.phase is not Phase.HELD_UP:
             self.ask_at = min(at, self.ask_at)
             self.move("plan")
 
     def drop(self) -> None:
-        """Have the model not asked."""
+        """Cancel the next question to the model."""
         self.ask_at = math.inf
         self.move("drop")
 
     def hold(self, until: float) -> None:
-        """Have the model asked later: the evaluations of a minute are used up."""
+        """Postpone the next question to the model: the evaluations of a minute are used up."""
         self.ask_at = until
         self.move("hold")
 
@@ -90,30 +89,29 @@ class Watched:
 
     @property
     def is_over(self) -> bool:
-        """Whether what the model was asked about last has ended."""
+        """Return whether the state that the model was asked about last has ended."""
         verdict = self.verdict
         is_false = verdict is not None and (verdict.truth is False or verdict.momentary)
         return is_false or self.phase is Phase.OVERTAKEN
 
     @property
     def has_failed(self) -> bool:
-        """Whether no model could decide when it was last asked."""
         return self.last is not None and self.last.decision == FAILED.name
 
     @property
     def is_settled(self) -> bool:
-        """Whether all was done that can be before the predicate is false again."""
+        """Return whether every allowed call was made since the predicate became true."""
         did = {key.partition(" ")[0] for key in self.row.done}
         return bool(did) and did >= {call["path"] for call in self.row.allow}
 
     @property
     def on_interval(self) -> bool:
-        """Whether the model evaluates it at its interval, also where nothing new was heard."""
+        """Return whether the model evaluates it at its interval, even without new values."""
         return self.evaluator is None and self.row.every_s is not None
 
     @property
     def on_change(self) -> bool:
-        """Whether the model evaluates it when its values are others than those it decided on last."""
+        """Return whether the model evaluates it when its values differ from those of its last decision."""
         return self.evaluator is None and self.row.every_s is None and self.schedule is None
 
     def drop_step(self) -> bool:
@@ -135,5 +133,5 @@ class Watched:
         return is_known or now >= self.since + limits.RETAINED_S
 
     def pause_s(self) -> float:
-        """Return how long the model is not asked again about new values."""
+        """Return for how many seconds the model is not asked again about new values."""
         return max(self.row.every_s or limits.LEAST_EVERY_S, self.recheck.next() if self.evaluator else 0.0)

@@ -64,7 +64,6 @@ class Proposals:
         return made
 
     def last(self, sentence: str, user: str) -> WatcherRequest | None:
-        """Return what was proposed to a person for a sentence."""
         return self._made.get((user, sentence))
 
     async def meant(self, sentence: str, naming: Naming, *, user: str, language: str) -> SentenceCall | None:

@@ -223,7 +223,7 @@ class Reading:
 
     @property
     def _is_exact(self) -> bool:
-        """Whether nothing that was only near to a sentence is among what was understood."""
+        # A `SentenceChoice` only resembles what was said.
         return not any(isinstance(each, SentenceChoice) for each in self._meanings.values())
 
     def _undone(self, step: dict[str, Json], methods: list[str]) -> dict[str, Json] | None:
@@ -263,7 +263,7 @@ def title_of(sentence: str) -> str:
 
 
 def _action(found: Found) -> str:
-    """Return what is done, which may stand before and after its time."""
+    # The action may stand before and after its time.
     return " ".join(found[each] for each in ("first", "action", "rest") if each in found)
 
 

@@ -381,7 +381,7 @@ def _lowered(name: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Return text of a device or a person without what would look like a mark of ours."""
+    # Text of a device or a person must not look like markup of ours.
     return text if isinstance(text, Phrase) else escaped(text).replace("*", "∗")
 
 
