@@ -56,22 +56,21 @@ class Spoke:
 
     @property
     def skills(self) -> tuple[str, ...]:
-        """Names of the skills that it offers."""
         return self._host.available
 
     @property
     def problems(self) -> tuple[LoadProblem, ...]:
-        """What could not be loaded; everything else was."""
+        """Return what could not be loaded; everything else was."""
         return tuple(self._host.problems)
 
     @property
     def name(self) -> str:
-        """Display name and key of the device; its id until they are known."""
+        """Return the display name and key of the device; its id until they are known."""
         return self._membership.enrolment.shown
 
     @property
     def problem(self) -> str | None:
-        """Why it has no access, with what to do about it; None if no problem is known."""
+        """Return why it has no access, and what to do about it; None if no problem is known."""
         return self._membership.problem
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:

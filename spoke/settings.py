@@ -106,10 +106,8 @@ class SpokeSettings(Strict):
 
     @property
     def environments(self) -> Path:
-        """Return the directory of the environments of skills."""
         return self.directory / "environments"
 
     @property
     def nodes(self) -> Path:
-        """Return the directory of the nodes of this device, each in a folder of its own."""
         return self.home / "nodes"

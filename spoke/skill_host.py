@@ -217,7 +217,7 @@ class SkillHost:
         self._note_changes()
 
     def _refuse(self, name: str, where: str) -> None:
-        """Say once that a skill is not offered, since another has its name."""
+        """Log once that a skill is not offered because another has its name."""
         if (name, where) not in self._refused:
             self._refused.add((name, where))
             _log.warning("not offered: %s: %s is there already (give one another name)", where, name)
@@ -260,7 +260,7 @@ class SkillHost:
 
     @property
     def publishing(self) -> tuple[str, ...]:
-        """Names of the skills that may publish: also those that are being set up again."""
+        """Return the names of the skills that may publish, including those that are being set up again."""
         return tuple(self._runner.skills)
 
     async def follow(self) -> None:

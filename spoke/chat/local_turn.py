@@ -67,7 +67,6 @@ class LocalAgent:
         return [] if self._live is None else self._live.states()
 
     def forget(self, conversation: str) -> None:
-        """End the sandbox of a conversation that was deleted: its variables are gone."""
         if (pool := self._pool.opened) is not None:
             pool.forget(conversation)
 

@@ -134,7 +134,7 @@ class Speech:
                 await asyncio.sleep(limits.CONVERSATION_PAUSE_S / 10)
 
     def learn(self) -> None:
-        """Ask the hub again what can be said: it told on the bus that this has changed."""
+        """Read the vocabulary again: the hub announced that it has changed."""
         self._new_words.set()
 
     async def vocabularies(self) -> AsyncGenerator[Vocabulary, None]:

@@ -107,11 +107,9 @@ class Sync:
         await self._record.evict(before, known=[each.id for each in known])
 
     async def agent_names(self) -> list[str]:
-        """Return the names of the hub's agents; see `conversations` for the errors."""
         return [each.id for each in (await self._read(_AGENTS, _LISTED)).data]
 
     async def vocabulary(self, language: str) -> Vocabulary:
-        """Return what can be said in this home; see `conversations` for the errors."""
         return await self._read(f"{_VOCABULARY}?language={quote(language, safe='')}", _SAYABLE)
 
     async def conversations(self, *, limit: int, words: str = "") -> list[ConversationSummary]:
@@ -150,7 +148,6 @@ class Sync:
         return title if isinstance(title, str) else None
 
     async def rename(self, conversation: str, title: str | None) -> None:
-        """Set the title of a conversation at the hub; see `delete` for the errors."""
         await self._change("PATCH", conversation, {"title": title})
 
     async def delete(self, conversation: str) -> None:

@@ -40,18 +40,16 @@ class Fetched:
 
     @property
     def changes(self) -> list[str]:
-        """What is different from the installed version, a line each."""
         return list(changes(self.before, self.manifest))
 
     @property
     def overwrites(self) -> bool:
-        """Whether the installed files were changed, which is lost."""
+        """Return whether installing loses changes to the installed files."""
         before = self.before
         return before is not None and self.target.is_dir() and digest_of(self.target) != before.digest
 
     @property
     def digest(self) -> str:
-        """Hash of what would be installed: files and packages."""
         return shown_digest([self.manifest.digest, self._lock.text if self._lock is not None else ""])
 
     def install(self) -> None:
@@ -81,7 +79,6 @@ class Fetched:
 
 
 def changed(name: str) -> Conflict:
-    """Return the error of a skill that is not what a person has seen."""
     return Conflict("{name} has changed since it was shown", name=name, hint="Look at it again.")
 
 
@@ -190,7 +187,7 @@ class Installation:
 
     @property
     def uploaded(self) -> str:
-        """The source of the archive that was uploaded; empty where there is none."""
+        """Return the source of the uploaded archive; empty if there is none."""
         return next((_UPLOADED + each.name for each in self._uploads.glob("*")), "")
 
     def allow_uploads(self, allowed: bool) -> None:

@@ -42,7 +42,6 @@ def text_of(element: Element, *names: str) -> str:
 
 
 def named(element: Element, *names: str) -> Iterator[Element]:
-    """Yield the elements of these names, however deep."""
     return (each for each in element.iter() if each.tag in names)
 
 

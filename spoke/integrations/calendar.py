@@ -83,7 +83,7 @@ class CalendarSkill(Skill):
         password: Annotated[SecretStr, Field(description="Of CalDAV.")] = SecretStr("")
 
     async def setup(self) -> None:
-        """Raise where the library is missing, so that the reason is shown."""
+        # So that the reason is shown.
         if importlib.util.find_spec("icalendar") is None:
             raise SkillUnavailable("a package is missing: pip install 'strawberry-home[skills]'")
 
@@ -268,7 +268,7 @@ def _naive(value: date, zone: tzinfo | None, of_day: clock) -> datetime:
 
 
 def _aware(value: date) -> datetime:
-    """Return a moment in the time zone of this device; a day begins at midnight there."""
+    # A day begins at midnight in the time zone of this device.
     return value.astimezone() if isinstance(value, datetime) else _midnight(value)
 
 

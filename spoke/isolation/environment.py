@@ -72,7 +72,7 @@ class Environment:
 
     @property
     def lock_file(self) -> Path:
-        """What is there once the packages are installed."""
+        # It exists once the packages are installed.
         return self.folder / _LOCK
 
     @property

@@ -259,7 +259,7 @@ class SkillProcess:
                 os.killpg(self._pid, signal.SIGKILL)
 
     def _close(self) -> None:
-        """Let it close its skills and end: it does with its input."""
+        # At the end of its input it closes its skills and ends.
         if self._stdin is not None:
             self._stdin.close()
             self._stdin = None

@@ -197,7 +197,7 @@ class HubConnection:
         return not self.reader.at_eof() and not self.writer.is_closing()
 
     def close(self) -> None:
-        """Close the connection at once: a server that hangs never answers a goodbye."""
+        # A server that hangs never answers a closing handshake.
         self.writer.transport.abort()
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:

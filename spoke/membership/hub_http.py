@@ -65,7 +65,7 @@ class HubAnswer:
 
     @property
     def problem(self) -> ProblemDetails:
-        """What an error answer says; its message may be empty."""
+        """Return the problem details of an error answer; empty ones if it has none."""
         return ProblemDetails.read(self.body) or ProblemDetails("", "", "", {})
 
     @property
@@ -156,7 +156,7 @@ class HubHttp:
         self._idle: HubConnection | None = None
 
     def keep(self) -> None:
-        """Keep a connection open between requests from now on."""
+        """Keep a connection open between requests."""
         self._is_kept = True
 
     @property
@@ -166,7 +166,6 @@ class HubHttp:
 
     @property
     def is_readable(self) -> bool:
-        """Return whether others could read what is sent there."""
         return is_readable(self.url)
 
     async def request(

@@ -105,11 +105,11 @@ class Membership:
             await asyncio.sleep(self.settings.check_s)
 
     def renamed(self) -> None:
-        """Ask the hub with the next check: it told on the bus that this device is called something else."""
+        """Ask the hub with the next check: it announced another name of this device."""
         self._is_renamed = True
 
     def untimely(self) -> None:
-        """Ask the hub soon, and so for its time: a call was late or from the future."""
+        """Ask the hub, and so its time, soon: a call was late or from the future."""
         self._refresh_from = 0.0
 
     async def is_enrolled(self) -> bool:
@@ -296,7 +296,6 @@ class Membership:
 
 
 def _bus_of(enrolment: Enrolment) -> BusAccess:
-    """Return the part that a link depends on."""
     return BusAccess.model_validate(enrolment.model_dump(include=set(BusAccess.model_fields)))
 
 

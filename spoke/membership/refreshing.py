@@ -75,7 +75,7 @@ async def refresh(enrolment: Enrolment, hub: Hub, *, clock: HubClock, timeout_s:
 
 
 def due_at(claims: Claims, *, chance: float) -> float:
-    """Return when a token is to be renewed, in seconds since the epoch.
+    """Return when to renew a token, in seconds since the epoch.
 
     Args:
         chance: Between 0 and 1; the greater, the earlier.

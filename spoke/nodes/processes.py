@@ -131,7 +131,7 @@ def _inherited() -> dict[str, str]:
 
 
 async def end_marked(mark: str, *, stop_s: float) -> None:
-    """Ask all processes with a mark to end, and kill what has not after some seconds."""
+    """Ask all processes with a mark to end, and kill those that still run after some seconds."""
     await asyncio.to_thread(_end_marked, mark, stop_s)
 
 

@@ -27,7 +27,7 @@ class HubClock(EpochClock):
         return super().now() + self._ahead
 
     def present(self) -> float:
-        """Return the same for proofs, at once by this machine's clock where that is set."""
+        """Return the time for proofs: it follows a change of this machine's clock at once."""
         return time.time() + self._present_ahead
 
     def set_ahead(self, ahead_s: float | None) -> float:

@@ -208,7 +208,6 @@ class Presence:
             self._beat.clear()
 
     def beat(self) -> None:
-        """Publish a heartbeat soon, because what it says has changed."""
         self._beat.set()
 
     def _heartbeat(self, process: psutil.Process) -> Heartbeat:

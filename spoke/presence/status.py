@@ -40,7 +40,6 @@ class OwnStatus:
         return self._message("offline")
 
     def offer(self, manifest: Mapping[str, str]) -> None:
-        """Sign this manifest from the next status on."""
         self._manifest = dict(manifest)
 
     def online(self, *, hub_session: str | None) -> Message:

@@ -46,7 +46,6 @@ class CameraSkill(Skill):
 
     @classmethod
     def can_run(cls) -> bool:
-        """Return whether there is a camera, and a program that takes pictures with it."""
         return any(Path("/dev").glob("video*")) and any(map(shutil.which, _PROGRAMS))
 
     @skill_method(

@@ -47,7 +47,6 @@ class SerialSkill(Skill):
 
     @classmethod
     def can_run(cls) -> bool:
-        """Return whether there is a port, and the extra ``serial`` that reads it."""
         return bool(_ports()) and importlib.util.find_spec("serial") is not None
 
     async def setup(self) -> None:
