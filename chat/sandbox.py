@@ -48,7 +48,6 @@ class Sandbox:
         return ConversationSession(self.pool, _place(user, conversation), owner)
 
     def forget(self, user: str, conversation: str) -> None:
-        """End the sandbox of a conversation that was deleted: its variables are gone."""
         if (pool := self.pool.opened) is not None:
             pool.forget(_place(user, conversation))
 

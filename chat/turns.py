@@ -109,7 +109,7 @@ class Turn:
 
     @property
     def answer(self) -> str | None:
-        """The answer, or as much of it as came; None where nothing did."""
+        """Return the answer, or the part of it that has arrived; None if nothing has."""
         return storable("".join(self._text)) or None
 
     async def events(self) -> AsyncGenerator[TurnEvent, None]:
@@ -133,7 +133,7 @@ class Turn:
         return last
 
     def release(self) -> None:
-        """Start the turn. Until then its client may still give up and have the work done elsewhere."""
+        """Start the turn; until then its client may still give up and have the work done elsewhere."""
         self._released.set()
 
     def cancel(self) -> None:

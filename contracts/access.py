@@ -169,7 +169,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def is_for_people(topic: str) -> bool:
-    """Return whether a person can read a topic of the bus at all; of others nothing is kept."""
+    """Return whether people can read a topic of the bus at all; of other topics nothing is kept."""
     return any(covers(each, topic) for each in (*_VISIBLE, *(each.filter() for each in _OWN)))
 
 

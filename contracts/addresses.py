@@ -103,12 +103,11 @@ def is_loopback(host: str | None) -> bool:
 
 
 def reachable(host: str) -> str:
-    """Return where this machine reaches what listens on an address: on loopback, if that is all of them."""
+    """Return the host at which this machine reaches a listener: loopback if it listens everywhere."""
     return LOOPBACK if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it is written in a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 

@@ -67,7 +67,7 @@ class StrawberryError(Exception):
 
     @property
     def members(self) -> Mapping[str, Any]:
-        """Further members of its problem details."""
+        """Return additional members of its problem details."""
         return {}
 
 

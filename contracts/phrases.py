@@ -62,7 +62,7 @@ class Phrase(str):
 
     @classmethod
     def said(cls, texts: Mapping[str, str]) -> "Phrase":
-        """Return what has words of its own in several languages, as the sentences of a skill do.
+        """Return a phrase with words of its own in several languages, as the sentences of a skill have.
 
         Args:
             texts: By language (BCP 47); ``en`` is among them.

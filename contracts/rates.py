@@ -70,7 +70,7 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, key: str, amount: float = 1.0) -> bool:
-        """Deduct an amount from the bucket of a key, if there is that much left."""
+        """Deduct an amount from the bucket of a key; return False and leave it if it holds less."""
         return self.of(key).take(amount)
 
     def of(self, key: str) -> TokenBucket:
@@ -140,7 +140,7 @@ class SourceLimit:
         self._all = TokenBucket(burst=10 * per_minute, per_second=per_minute / 6, clock=clock)
 
     def exceeded(self, source: str) -> bool:
-        """Return whether this source, or all together, have had too many to go on now."""
+        """Return whether this source, or all sources together, have exceeded their limit."""
         return self._all.empty or self._sources.is_empty(source)
 
     def count(self, source: str) -> None:

@@ -86,7 +86,7 @@ class PublicKey:
 
     @property
     def for_tokens(self) -> Ed25519PublicKey:
-        """The key in the form that PyJWT takes."""
+        # PyJWT takes this form.
         return self._key
 
     def __eq__(self, other: object) -> bool:
@@ -170,7 +170,7 @@ class KeyPair:
 
     @property
     def for_tokens(self) -> Ed25519PrivateKey:
-        """The key in the form that PyJWT takes."""
+        # PyJWT takes this form.
         return self._key
 
     def __repr__(self) -> str:

@@ -56,7 +56,6 @@ class Ticket(Part):
 
 
 def digest_of(body: bytes) -> str:
-    """Return what a ticket says of a body."""
     return hashlib.sha256(body).hexdigest()
 
 

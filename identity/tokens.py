@@ -137,7 +137,7 @@ def revoked(claims: Claims | None = None) -> Unauthorized:
 
 
 def new_token_hint(claims: Claims) -> str:
-    """Return how the bearer of a token that is no longer good gets another; the hub makes its own."""
+    """Return how the bearer of an invalid token gets a new one; empty for the hub, which makes its own."""
     return _NEW.get(claims.kind, "")
 
 

@@ -67,7 +67,7 @@ class VapidKey:
 
     @property
     def public(self) -> str:
-        """The public point, uncompressed, in base64url: ``applicationServerKey`` of a browser."""
+        """Return the public point, uncompressed, in base64url: ``applicationServerKey`` of a browser."""
         return _encode(_point(self._key.public_key()))
 
     def authorization(self, endpoint: str, *, contact: str) -> str:

@@ -64,5 +64,5 @@ def _file() -> Path:
 
 
 def _quoted(word: str) -> str:
-    """Quote as the Desktop Entry Specification says, whose strings know the backslash, too."""
+    # The Desktop Entry Specification has the backslash as an escape in strings, too.
     return '"{}"'.format(_RESERVED.sub(r"\\\1", word).replace("\\", r"\\").replace("%", "%%"))

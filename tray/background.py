@@ -22,7 +22,7 @@ class Background(QObject):
         self._posted.connect(self._call, Qt.ConnectionType.QueuedConnection)
 
     def post(self, function: Callable[[], None]) -> None:
-        """Call a function in Qt's thread, soon; not any more once the program ends."""
+        """Call a function in Qt's thread soon, unless the program ends first."""
         with suppress(RuntimeError):
             self._posted.emit(function)
 

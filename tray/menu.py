@@ -20,13 +20,9 @@ class Uploads(Protocol):
     """Whether archives of skills can be uploaded to this machine in the web."""
 
     @property
-    def takes_uploads(self) -> bool:
-        """Return whether a person here has allowed it."""
-        ...
+    def takes_uploads(self) -> bool: ...
 
-    def allow_uploads(self, allowed: bool) -> None:
-        """Allow or forbid it."""
-        ...
+    def allow_uploads(self, allowed: bool) -> None: ...
 
 
 class TrayMenu(QMenu):

@@ -29,5 +29,4 @@ class Translator:
                 return
 
     def __call__(self, sentence: str, /, **values: Any) -> str:
-        """Return a sentence, with values in place of names in braces."""
         return self._catalogue.get(sentence, sentence).format(**values)

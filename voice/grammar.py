@@ -249,7 +249,7 @@ def _with_whole_words(text: str) -> str:
 
 
 def _opened(nested: re.Match[str]) -> str:
-    """Return the ways of alternatives without their brackets: ``[ed]`` is ``ed|``."""
+    # ``[ed]`` becomes ``ed|``.
     return f"{nested[2]}|" if nested[1] is None else nested[1]
 
 

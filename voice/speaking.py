@@ -201,7 +201,7 @@ def _primary(language: str) -> str:
 
 
 def _name(name: str) -> str:
-    """Return a name of code as words: ``MediaSkill.set_volume`` becomes ``set volume``."""
+    # ``MediaSkill.set_volume`` becomes ``set volume``.
     return spoken(name.rpartition(".")[2].replace("_", " "))
 
 

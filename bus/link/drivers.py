@@ -98,7 +98,7 @@ class LoopDriver:
             self._write()
 
     def post(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call the function at once: paho calls back in the loop already."""
+        # paho calls back in the loop already.
         function(*arguments)
 
     async def drive(self, closed: asyncio.Future[str]) -> None:
@@ -216,7 +216,7 @@ class ThreadDriver:
             self._loop.call_soon_threadsafe(self._empty)
 
     async def drive(self, closed: asyncio.Future[str]) -> None:
-        """Wait until it is closed; the thread does the rest."""
+        # The thread does the rest.
         await asyncio.wait([closed])
 
     async def stop(self) -> None:

@@ -108,12 +108,12 @@ class Link:
 
     @property
     def url(self) -> str | None:
-        """Which of its URLs the link has its connection to, or had its last; None before the first."""
+        """Return the URL of the present or last connection; None before the first."""
         return self._reconnection.url
 
     @property
     def protocol(self) -> Protocol | None:
-        """The MQTT version that the broker speaks: 5, or 4 for 3.1.1; None before it said so."""
+        """Return the MQTT version of the broker: 5, or 4 for 3.1.1; None before it is known."""
         return self._reconnection.protocol
 
     async def wait_connected(self) -> None:

@@ -55,7 +55,6 @@ class Reconnection:
 
     @property
     def protocol(self) -> Protocol | None:
-        """The MQTT version in which the last login succeeded."""
         return self._protocols.get(self.url) if self.url else None
 
     @property
@@ -63,7 +62,7 @@ class Reconnection:
         return self._hurry.is_set()
 
     def hurry(self) -> None:
-        """End the present attempt, and make the next one at once."""
+        """End the present attempt and make the next one at once."""
         self._hurry.set()
 
     def use(self, settings: LinkSettings) -> None:

@@ -73,7 +73,7 @@ class DedupCache:
         return self._active.get(call_id) or self._done.get(call_id)
 
     def forgot(self, issued_at: float) -> bool:
-        """Return whether a call issued then may have been here and been forgotten."""
+        """Return whether a call issued then may have been received and forgotten."""
         return issued_at <= self.floor
 
     def add(self, incoming: IncomingCall) -> None:

@@ -82,11 +82,11 @@ class OpenCall:
     # What the hub does
 
     def await_next(self) -> None:
-        """Wait for another outcome: the one so far was not the last."""
+        """Wait for another outcome: the one so far was not final."""
         self.outcome = self.outcome.get_loop().create_future()
 
     def started(self, outgoing: Message) -> None:
-        """Begin to run: from here on it never goes to another device."""
+        """Mark it as started: from here on it never goes to another device."""
         self.phase, self.outgoing, self.sent = Phase.STARTED, outgoing, 0
 
     def cancelled(self, outgoing: Message) -> None:
@@ -206,7 +206,6 @@ class OpenCall:
         return error
 
     def conclude(self, outcome: Outcome) -> None:
-        """Wake the task that waits; the first outcome counts."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 

@@ -325,7 +325,7 @@ class Responder:
                 self._fail(incoming, _cancelled_by_hub())
 
     def _repeat(self, incoming: IncomingCall) -> None:
-        """Send the last reply again; a running call replies by itself when it has ended."""
+        # A running call replies by itself when it has ended.
         if incoming.reply:
             self._replies.send(incoming, incoming.reply)
 

@@ -117,7 +117,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def _is_answered(self) -> bool:
-        """Return whether the client has all of an answer whose length it knows; uvicorn waits for its end."""
+        # The client has all of an answer whose length it knows; uvicorn waits for its end.
         return self.cycle.chunked_encoding is False and self.cycle.expected_content_length == 0
 
     def on_header(self, name: bytes, value: bytes) -> None:

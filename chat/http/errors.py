@@ -158,7 +158,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 
 async def _left(request: Request, error: Exception) -> Response:
-    """Answer a client that disconnected while it sent its request; nothing failed here."""
+    # The client disconnected while it sent its request; nothing failed here.
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 

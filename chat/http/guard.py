@@ -145,7 +145,7 @@ class Guard:
 
 @lru_cache(maxsize=64)
 def _is_address(host: str) -> bool:
-    """Return whether a host is ``localhost`` or an IP address: these cannot be rebound."""
+    # ``localhost`` and IP addresses cannot be rebound.
     return host == "localhost" or is_address(host)
 
 

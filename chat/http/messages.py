@@ -244,9 +244,8 @@ class StopTexts:
         return out
 
     def rest(self) -> str:
-        """Return what was held back, at the end of the answer."""
+        """Return the text that was held back, at the end of the answer."""
         return "" if self.found else self._held
 
     def cut(self, answer: str) -> str:
-        """Return a whole answer up to the first such text."""
         return self.feed(answer) + self.rest()

@@ -154,7 +154,6 @@ def checked_token(value: str, name: str) -> str:
 def answer(
     value: Answered, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Answer[Answered]:
-    """Make the JSON response with a model, or anything that is made of models and JSON values."""
     return Answer(to_json(value), status_code=status, headers=headers)
 
 
@@ -174,7 +173,6 @@ def download(content: bytes | AsyncIterator[bytes], name: str, *, size: int | No
 
 
 async def answer_each(values: Iterable[Answered]) -> Answer[list[Answered]]:
-    """Make the JSON response with a list; see `paced`."""
     return Answer(b"[" + b",".join(await paced(map(to_json, values))) + b"]")
 
 

@@ -152,7 +152,6 @@ class Operation(Generic[P, Answer]):
 
     @property
     def label(self) -> str:
-        """Method and path, as logs and the audit name it."""
         return f"{self.method} {self.path}"
 
     @cached_property
@@ -161,7 +160,7 @@ class Operation(Generic[P, Answer]):
 
     @property
     def answer(self) -> Any:
-        """The type of the answer; of what a stream yields."""
+        """Return the type of the answer; of a stream, that of what it yields."""
         return self.hints["return"]
 
     @cached_property
@@ -209,7 +208,7 @@ class Operation(Generic[P, Answer]):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether no field must be given; a body that is a model of its own must be there."""
+        """Return whether no field is required; a body that is a model of its own always is."""
         return all(not each.is_model and each.default is not inspect.Parameter.empty for each in self.fields)
 
     def arguments(self, body: BaseModel | None) -> dict[str, Any]:
@@ -222,7 +221,7 @@ class Operation(Generic[P, Answer]):
 
     @property
     def is_raw(self) -> bool:
-        """Whether it answers with a response of its own."""
+        """Return whether it answers with a response of its own."""
         kind = self.answer
         while get_origin(kind) in (Annotated, Union, UnionType):
             kind = get_args(kind)[0]
@@ -335,27 +334,21 @@ class Resource(Generic[Service, AskerT]):
         self.operations: list[Operation[Any, Any]] = []
 
     def get(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
-        """Declare an operation that changes nothing."""
         return Declaration(self, "GET", needs, path, more)
 
     def post(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
-        """Declare an operation that makes or does something."""
         return Declaration(self, "POST", needs, path, more)
 
     def put(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
-        """Declare an operation that replaces something."""
         return Declaration(self, "PUT", needs, path, more)
 
     def patch(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
-        """Declare an operation that changes what is given of something."""
         return Declaration(self, "PATCH", needs, path, more)
 
     def delete(self, needs: Needs, path: str = "", **more: Unpack[Options]) -> Declaration[Service, AskerT]:
-        """Declare an operation that removes something."""
         return Declaration(self, "DELETE", needs, path, more)
 
     def stream(
         self, needs: Needs, path: str = "", *, method: Method = "GET", **more: Unpack[StreamOptions]
     ) -> StreamDeclaration[Service, AskerT]:
-        """Declare an operation that yields answers."""
         return StreamDeclaration(self, method, needs, path, more)

@@ -122,11 +122,11 @@ class Operations(Generic[AskerT]):
         self.elsewhere: Elsewhere[AskerT] | None = None
 
     def put(self, resource: Resource[Service, AskerT], service: Service | None) -> None:
-        """Have a resource that is mounted work on another service, or on none."""
+        """Set or remove the service of a mounted resource."""
         self._services[resource.name] = service
 
     def mount(self, resource: Resource[Service, AskerT], service: Service | None) -> list[BaseRoute]:
-        """Have a resource work on a service; return its routes.
+        """Mount a resource on a service; return its routes.
 
         Args:
             service: None where it comes later, by `put`.
@@ -256,7 +256,7 @@ class Operations(Generic[AskerT]):
 
 
 def _check_admitted(operation: Operation[Any, Any], needs: Needs) -> None:
-    """Check that who was let in for another process to ask for the password may have it done here."""
+    # The client was admitted for another replica, which asks for the password: this process leads by now.
     if needs != operation.needs:
         raise LinkError("another replica of the hub leads by now", hint="Try again.")
 

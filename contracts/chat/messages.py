@@ -244,7 +244,7 @@ class ChatRequest(Wire):
 
     @property
     def kept_files(self) -> tuple[ChatFile, ...]:
-        """What is recorded: pictures as their names."""
+        # Pictures are recorded by name only.
         return (*self.files, *(ChatFile(name=each.name) for each in self.images))
 
 

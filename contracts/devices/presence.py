@@ -45,7 +45,7 @@ class DeviceStatus(Wire):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Return the key by which the later of two statuses is found."""
+        """Return the sort key that is greater for the later of two statuses."""
         return (self.epoch, self.connection, self.seq)
 
 

@@ -108,7 +108,7 @@ class Method(Part):
 
     @cached_property
     def parameters_json(self) -> str:
-        """The schema of the arguments as text, by which its compiled form is kept."""
+        # Compiled schemas are cached by this text.
         return json.dumps(self.parameters, sort_keys=True)
 
     @cached_property
@@ -203,7 +203,6 @@ class Unavailable(Part):
 
     @property
     def is_callable(self) -> bool:
-        """Whether its methods can be called all the same."""
         return self.kind in ("task", "saved", "part")
 
     @property

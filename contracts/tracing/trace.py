@@ -117,7 +117,7 @@ class Span:
                     self.detail[name] = self._trace.bounded(value)
 
     def mark(self, name: str) -> None:
-        """Note how many milliseconds after its beginning something happened."""
+        """Record the milliseconds since its beginning under a name."""
         if self._trace is not None:
             self.detail[name] = _ms(self._trace.clock() - self.start)
 

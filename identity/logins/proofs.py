@@ -165,7 +165,7 @@ def _read(proof: str) -> tuple[PublicKey, _Claims]:
 
 @lru_cache(maxsize=1_000)
 def _key(kty: str, crv: str, x: str) -> PublicKey:
-    """Return a key, whose point is checked once: that takes longer than the signature."""
+    # Cached: checking the point takes longer than checking a signature.
     return PublicKey.from_jwk({"kty": kty, "crv": crv, "x": x})
 
 

@@ -66,7 +66,7 @@ class Answer(QTextBrowser):
         self._fit()
 
     def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: N802  Qt's name
-        """Load nothing: an answer may name any file of this machine, which Qt reads where this gives None."""
+        # An answer may name any file of this machine, which Qt reads where this returns None.
         return QImage()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802

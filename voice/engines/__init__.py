@@ -57,7 +57,7 @@ class SpeechToText(Protocol):
 
 @runtime_checkable
 class Grammar(SpeechToText, Protocol):
-    """A speech to text that understands only what it was told can be said.
+    """Speech to text that recognizes only the texts it was given.
 
     What it transcribes may begin within a wake word.
     """

@@ -73,5 +73,5 @@ def in_sounds(ipa: str, *, language: str) -> str:
 
 
 def _is_mark(letter: str) -> bool:
-    """Return whether it says how a sound is stressed or voiced, and not which one it is."""
+    # A mark says how a sound is stressed or voiced, and not which one it is.
     return letter in "ˈˌ" or unicodedata.category(letter) in ("Mn", "Cf")

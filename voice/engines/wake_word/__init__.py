@@ -8,7 +8,7 @@ from contracts.errors import ConfigError
 
 
 def word_of(name: str) -> str:
-    """Return what a wake word of the settings is called: a model's file has no folder and suffix in it."""
+    """Return the name of a wake word of the settings: of a model's file, its stem."""
     return Path(name).stem
 
 
