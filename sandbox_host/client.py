@@ -55,7 +55,7 @@ class Interpreter:
         return not self.reason
 
     def start(self, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
-        """Start the process, and return the task that sees it through to its end."""
+        """Start the process; return the task that runs until it has ended."""
         return tasks.create_task(self._keep(), name="sandbox process")
 
     def kill(self, reason: str) -> None:

@@ -50,7 +50,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return super().call_at(when, *args, **options)
 
     def next_due(self, until: float) -> float | None:
-        """Return when the next timer ends, once each; None if there is none until then."""
+        """Return the time of the next timer, each once; None if there is none until then."""
         return heappop(self._due) if self._due and self._due[0] <= until else None
 
 
@@ -132,7 +132,6 @@ class HostedSkill(Generic[_S]):
         self._run(self._rest())
 
     def close(self) -> None:
-        """End it, as a device does that stops."""
         self._run(self._runner.__aexit__(None, None, None))
 
     def _publish(self, publication: Publication) -> None:

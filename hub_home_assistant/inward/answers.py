@@ -73,12 +73,10 @@ _OFF: Final = frozenset({"off", "standby", "unavailable", "unknown", None})
 
 
 def said_state(entity: Entity, value: Json) -> Json:
-    """Return a state in words, as `state_word` does."""
     return state_word(entity.domain, entity.device_class, value)
 
 
 def german_state(value: Json) -> Json:
-    """Return a state in German, where there is a word for it."""
     return _GERMAN.get(value, value) if isinstance(value, str) else value
 
 

@@ -25,7 +25,7 @@ _UNSEEN: Final = re.compile(
 
 
 def clean(name: object) -> str:
-    """Return a name of foreign origin on one line, without what is not seen; empty where there is none."""
+    """Return a foreign name on one line, without invisible characters; empty if there is none."""
     return " ".join(_UNSEEN.sub(" ", name).split())[: limits.MAX_ENTITY_NAME] if isinstance(name, str) else ""
 
 

@@ -59,7 +59,6 @@ class Inward:
             stop_hearing()
 
     def _hear_world(self, topic: str) -> None:
-        """Replace the devices of Zigbee2MQTT."""
         if not topic and self._zigbee.update() and self.client.settings is None:
             self._show()
 

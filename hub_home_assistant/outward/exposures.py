@@ -28,7 +28,7 @@ class Exposures:
         return sorted(self._known.values(), key=lambda each: each.path)
 
     def names(self, path: str) -> bool:
-        """Return whether exactly this is shown, and not only something above it."""
+        """Return whether exactly this is exposed, and not only something above it."""
         return path in self._known and self._known[path].shown
 
     def find(self, path: str) -> ExposureRow | None:

@@ -160,7 +160,7 @@ class Entity:
 
     @property
     def opening(self) -> frozenset[str]:
-        """Return which of its calls let somebody in: they need an exposure of this entity by its name."""
+        """Return its calls that open an entrance: they need an exposure of this entity by its name."""
         if self.component == "lock":
             return frozenset({"off"})
         if self.component == "button" and self._opens:
@@ -170,7 +170,7 @@ class Entity:
 
     @property
     def _opens(self) -> bool:
-        """Whether a button lets somebody in: by its method, or since what it opens is a door."""
+        # By its method, or because what it opens is a door.
         name = self.name.lower()
         is_door = any(door in f"{self.skill} {name}".lower() for door in DOORS)
         return name in OPENING or (name.startswith(("open", "unlock")) and (is_door or name.endswith("lock")))
@@ -187,7 +187,7 @@ class Entity:
 
 
 def object_name(skill: str, name: str) -> str:
-    """Return what an entity is called on its device, in the letters that Home Assistant allows."""
+    """Return the name of an entity on its device, in the letters that Home Assistant allows."""
     return f"{skill}-{name}".replace(".", "_")
 
 
