@@ -15,8 +15,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-async def happens(event: asyncio.Event, *, within_s: float) -> bool:
-    """Wait for an event, at most for some seconds; return whether it is set."""
+async def happens(event: asyncio.Event, *, within_s: float | None) -> bool:
+    """Wait for an event, at most for some seconds, None for any; return whether it is set."""
     try:
         async with asyncio.timeout(within_s):
             await event.wait()

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from agent_core.conversation import call_line
 from agent_core.tools.skill_calls import Consent
 from chat import limits
+from chat.tasks import happens
 from contracts.chat import (
     MAX_DID,
     MAX_PROBLEM,
@@ -188,12 +189,7 @@ class Turn:
         self._queue.put_nowait(None)
 
     async def _is_followed(self) -> bool:
-        try:
-            async with asyncio.timeout(limits.RELEASE_S):
-                await self._released.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await happens(self._released, within_s=limits.RELEASE_S)
 
     def emit(self, event: TurnEvent) -> None:
         """Note what is recorded of an event, and pass the event on."""
@@ -320,10 +316,7 @@ class Turns:
         if state != "running" or running is None:
             return state
         running.cancel()
-        try:
-            async with asyncio.timeout(limits.CANCEL_S):
-                await running.ended.wait()
-        except TimeoutError:
+        if not await happens(running.ended, within_s=limits.CANCEL_S):
             return "running"
         return await self._state(user, turn, through)
 

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
-from chat.tasks import open_tasks
+from chat.tasks import happens, open_tasks
 from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.presence import VoiceState, VoiceSummary
 from contracts.errors import ConfigError, Conflict, StrawberryError
@@ -138,9 +138,7 @@ class VoiceService:
                 reason = "Speech failed; the log says why. It is tried again."
             self.problem("sound", reason)
             self._tell("broken")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._backoff.next()):
-                    await self._switched.wait()
+            await happens(self._switched, within_s=self._backoff.next())
 
     async def _until_switched(self) -> None:
         """Run the pipeline until it is to be muted, or its microphone ends."""

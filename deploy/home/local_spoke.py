@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from chat.tasks import happens
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError, Conflict, NotFound, StrawberryError, Unauthorized
 from deploy import limits
@@ -83,9 +84,7 @@ class LocalSpoke:
 
     async def first_report(self) -> None:
         """Wait until the state of the spoke was reported for the first time."""
-        try:
-            await asyncio.wait_for(self._shown.wait(), limits.SPOKE_FIRST_S)
-        except TimeoutError:
+        if not await happens(self._shown, within_s=limits.SPOKE_FIRST_S):
             self._show("starting", "not there yet; 'strawberry devices list' shows when it is")
 
     async def keep(self, first: Child) -> None:

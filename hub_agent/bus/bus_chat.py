@@ -12,36 +12,50 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from bus.link import Message
+from bus.link import Link, Message
 from chat.tasks import happens, open_tasks
 from contracts import topics
-from contracts.chat import MAX_MESSAGE, ChatRequest, TurnError
+from contracts.chat import MAX_MESSAGE, ChatReply, ChatRequest, TurnError, TurnEvent, TurnFinal
 from contracts.claims import Claims
 from contracts.errors import (
     Conflict,
     Disconnected,
     Forbidden,
     InvalidMessage,
+    NoModel,
+    NotFound,
     StrawberryError,
     TooManyRequests,
+    Unauthorized,
 )
 from contracts.rates import Slots, TokenBucket, TokenBuckets
 from hub_agent import limits
-from hub_agent.bus.bus_replies import Replies, error_event, is_last
 from hub_agent.bus.connection import Bus
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.chat.assistant import Ask
 from hub_registry.access.bearer import Bearer
 from hub_registry.registry import Registry
-from identity.envelope import unseal
+from identity.envelope import Seal, unseal
 
 _log = logging.getLogger(__name__)
 
 _SHAPE: Final = 'Send {"message": …} as JSON, or the text itself.'
 _MOST_BYTES: Final = 4 * MAX_MESSAGE + 4_096
 """A message of four bytes a character, and what stands around it."""
+
+
+_Code = Literal["refused", "no_model", "limit", "invalid", "internal"]
+_CODES: Final[tuple[tuple[type[StrawberryError], _Code], ...]] = (
+    (Unauthorized, "refused"),
+    (Forbidden, "refused"),
+    (NoModel, "no_model"),
+    (TooManyRequests, "limit"),
+    (InvalidMessage, "invalid"),
+    (Conflict, "invalid"),
+    (NotFound, "invalid"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,49 @@ class _Asked:
         if self.signed:
             return self.id
         return hashlib.sha256("/".join(self.key).encode()).hexdigest()[:32]
+
+
+class _Replies:
+    """The replies to one request, in their order.
+
+    Args:
+        seal: None where they are not signed.
+    """
+
+    def __init__(self, link: Link, seal: Seal | None, principal: str, id_: str) -> None:
+        self._link = link
+        self._seal = seal
+        self._topic = topics.CHAT_REPLY.build(principal=principal, request=id_)
+        self._seq = 0
+
+    async def send(self, event: TurnEvent) -> None:
+        """Publish one event. While the broker is away only the last one waits; a gap in ``seq`` shows it."""
+        reply = ChatReply(seq=self._seq, event=event)
+        self._seq += 1
+        payload = self._seal.seal(self._topic, reply) if self._seal else reply.model_dump_json().encode()
+        try:
+            await self._publish(payload)
+        except Disconnected:
+            if _is_last(event):
+                await self._publish_when_back(payload)
+
+    async def _publish(self, payload: bytes) -> None:
+        await self._link.publish(self._topic, payload, qos=topics.CHAT_REPLY.qos)
+
+    async def _publish_when_back(self, payload: bytes) -> None:
+        back = asyncio.Event()
+
+        async def note() -> None:
+            back.set()
+
+        forget = self._link.on_connected(note)
+        try:
+            await happens(back, within_s=limits.LAST_REPLY_S)
+            await self._publish(payload)
+        except Disconnected:
+            _log.warning("the broker is away: the last reply on %s was lost", self._topic)
+        finally:
+            forget()
 
 
 @asynccontextmanager
@@ -203,11 +260,11 @@ class BusChat:
         return False
 
     async def _answer(self, asked: _Asked) -> None:
-        replies = Replies(self._link, self._seal if asked.signed else None, asked.principal, asked.id)
+        replies = _Replies(self._link, self._seal if asked.signed else None, asked.principal, asked.id)
         try:
             await self._follow(asked, replies)
         except StrawberryError as error:
-            await replies.send(error_event(error))
+            await replies.send(_error_event(error))
         except Exception:  # noqa: BLE001  one request must not end the hub
             _log.exception("chat request %s of %s failed", asked.id, asked.principal)
             await replies.send(TurnError(code="internal", message="the hub failed; its log says more"))
@@ -218,7 +275,7 @@ class BusChat:
             if not self._open:
                 self._idle.set()
 
-    async def _follow(self, asked: _Asked, replies: Replies) -> None:
+    async def _follow(self, asked: _Asked, replies: _Replies) -> None:
         user = await self._registry.accounts.get(asked.claims.own)
         request = ChatRequest(
             message=asked.request.message,
@@ -232,7 +289,7 @@ class BusChat:
             raise _answered_before(asked) from None
         async with aclosing(turn.events()) as events:
             async for event in events:
-                if is_last(event):
+                if _is_last(event):
                     # The client may ask again while the turn is still being stored.
                     self._ended.add(asked.key)
                 elif asked.brief:
@@ -250,8 +307,8 @@ class BusChat:
             return
         _log.info("chat request %s of %s refused: %s", id_, principal, error)
         signs = self._registry.directory.public_key(principal) is not None
-        replies = Replies(self._link, self._seal if signs else None, principal, id_)
-        self._tasks.create_task(replies.send(error_event(error)), name=f"refuse {principal} {id_}")
+        replies = _Replies(self._link, self._seal if signs else None, principal, id_)
+        self._tasks.create_task(replies.send(_error_event(error)), name=f"refuse {principal} {id_}")
 
 
 def _answered_before(asked: _Asked) -> Conflict:
@@ -271,3 +328,13 @@ def _plain(payload: bytes) -> ChatRequest:
     if not 0 < len(text) <= MAX_MESSAGE:
         raise InvalidMessage(f"a message has 1 to {MAX_MESSAGE:,} characters")
     return ChatRequest(message=text)
+
+
+def _is_last(event: TurnEvent) -> bool:
+    return isinstance(event, TurnFinal | TurnError)
+
+
+def _error_event(error: StrawberryError) -> TurnError:
+    """Return the event for an error."""
+    code: _Code = next((code for kind, code in _CODES if isinstance(error, kind)), "internal")
+    return TurnError(code=code, message=error.message, hint=error.hint)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from bus.link import Link, Message
+from chat.tasks import happens
 from contracts import topics
 from contracts.answers.devices import Purged
 from contracts.errors import Disconnected
@@ -89,12 +90,10 @@ async def connect_again(link: Link) -> None:
     forget = link.on_connected(note)
     try:
         link.reconnect()
-        async with asyncio.timeout(limits.PURGE_RECONNECT_S):
-            await again.wait()
-    except TimeoutError:
-        raise Disconnected(
-            "the broker did not accept the hub again in time", hint="Try again when it is back."
-        ) from None
+        if not await happens(again, within_s=limits.PURGE_RECONNECT_S):
+            raise Disconnected(
+                "the broker did not accept the hub again in time", hint="Try again when it is back."
+            )
     finally:
         forget()
 
@@ -159,10 +158,8 @@ class _RetainedTopics:
     async def _ask_for_marker(self, finish: Callable[[Message], None], done: asyncio.Event) -> None:
         stop = await self._link.subscribe(self._presence.topic, finish, again=True)
         try:
-            async with asyncio.timeout(limits.MARKER_RETRY_S):
-                await done.wait()
-        except TimeoutError:
-            _log.debug("the broker has not sent all that it retains yet")
+            if not await happens(done, within_s=limits.MARKER_RETRY_S):
+                _log.debug("the broker has not sent all that it retains yet")
         finally:
             await stop()
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from broker.logins import BrokerLogins
 from bus.link import Link, Message
-from chat.tasks import open_tasks, supervise
+from chat.tasks import happens, open_tasks, supervise
 from contracts import topics
 from contracts.access import Principal
 from contracts.answers.devices import Purged
@@ -19,6 +19,7 @@ from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.published import PublishedTopics
 from hub_registry.bus.purging import Purger, purge_bus
 from hub_registry.devices.ingest import Ingest, OnPresence
+from hub_registry.devices.presence import PresenceChange
 from hub_registry.registry import INDEX_SLICE_S, Registry
 from hub_registry.storage.store import Store
 
@@ -124,15 +125,19 @@ class RegistryService:
                 "there is no device {name!r}", name=device, hint="'strawberry devices list' lists them."
             )
         gone = asyncio.Event()
-        stop = self.on_presence(
-            lambda change: _set_if(gone, change.device == device and not change.connected)
-        )
+
+        def note(change: PresenceChange) -> None:
+            if change.device == device and not change.connected:
+                gone.set()
+
+        stop = self.on_presence(note)
         try:
             try:
                 await self._registry.authority.revoke_subject("device", device)
                 # On a shared broker the device leaves by itself when it learns that it was revoked.
-                if self._logins is None and entry.presence.connected and self._link.connected:
-                    await _wait(gone, limits.REMOVAL_WAIT_S)
+                waits = self._logins is None and entry.presence.connected and self._link.connected
+                if waits and not await happens(gone, within_s=limits.REMOVAL_WAIT_S):
+                    _log.warning("no last will came; the broker may not have disconnected the device")
             finally:
                 await self.revoke_device(device)
         finally:
@@ -290,16 +295,3 @@ async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(seconds)
         await work()
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        _log.warning("no last will came; the broker may not have disconnected the device")
-
-
-def _set_if(event: asyncio.Event, condition: bool) -> None:
-    if condition:
-        event.set()

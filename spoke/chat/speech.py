@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from chat.http.requests import answer, read
+from chat.tasks import happens
 from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnEvent
 from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, Vocabulary
 from contracts.devices.presence import VoiceState, VoiceSummary
@@ -164,9 +165,7 @@ class Speech:
                 # The hub leaves out of a device's sentences what its owner has not approved.
                 own = None if agent is None else await agent.own_vocabulary(self.language)
                 yield vocabulary if own is None else _with(vocabulary, own)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._new_words.wait()
+            await happens(self._new_words, within_s=wait_s)
 
     def routes(self, authenticate: Callable[[Request], Awaitable[None]]) -> list[Route]:
         """Return the routes, for the owner of this machine."""

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
+from chat.tasks import happens
 from contracts.chat import ConversationSummary, PushedTurns, TurnRecord
 from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import NotFound, StrawberryError
@@ -182,9 +182,7 @@ class Sync:
         wait_s, told, refreshed = 0.0, "", float("-inf")
         loop = asyncio.get_running_loop()
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wanted.wait()
+            await happens(self._wanted, within_s=wait_s)
             self._wanted.clear()
             try:
                 await self.push()

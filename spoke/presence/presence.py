@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 import psutil
 
 from bus.link import Link, Message
+from chat.tasks import happens
 from contracts import topics
 from contracts.devices.presence import Heartbeat, VoiceState
 from contracts.errors import Disconnected, Forbidden
@@ -125,12 +126,9 @@ class Presence:
     async def _on_connected(self) -> None:
         # The hub's retained status arrives within milliseconds of the subscription if there is one; the
         # first status then answers the hub's session and need not be published twice.
-        if self.hubs.session is None:
-            try:
-                async with asyncio.timeout(self.settings.hub_wait_s):
-                    await self._hub_seen.wait()
-            except TimeoutError:
-                _log.debug("no hub has published a status yet")
+        is_known = self.hubs.session is not None
+        if not is_known and not await happens(self._hub_seen, within_s=self.settings.hub_wait_s):
+            _log.debug("no hub has published a status yet")
         await self._announce()
 
     async def _announce(self, *, sent: Mapping[str, bytes] | None = None) -> None:
@@ -202,9 +200,7 @@ class Presence:
             payload = self._heartbeat(process).model_dump_json().encode()
             with suppress(Disconnected):
                 await self.link.send(Message(topic, payload, topics.HEARTBEAT.qos, retain=True))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.heartbeat_s):
-                    await self._beat.wait()
+            await happens(self._beat, within_s=self.settings.heartbeat_s)
             self._beat.clear()
 
     def beat(self) -> None:
