@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from pydantic import SecretStr
 
-from contracts.access import Principal
+from contracts.access import Principal, whole_rights
 from contracts.claims import Claims
 from contracts.devices.presence import Revocation
 from contracts.errors import Unauthorized
@@ -15,7 +15,7 @@ from identity import tokens
 from identity.keys import PublicKey
 from identity.logins.proofs import ProofCheck
 
-__all__ = ["BrokerLogins", "BusLogin", "LoginCheck"]
+__all__ = ["ACL_CLAIM", "BrokerLogins", "BusLogin", "LoginCheck", "acl"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,17 @@ class BrokerLogins(Protocol):
         Args:
             revocation: All tokens that are revoked and have not expired.
         """
+
+
+ACL_CLAIM: Final = "acl"
+"""Claim of a token from which EMQX reads what its bearer may do, see ``emqx.conf`` of `deploy.rendering`."""
+
+
+def acl(principal: Principal) -> list[dict[str, str]]:
+    """Return what a principal may do on EMQX, which denies the rest."""
+    return [
+        {"permission": "allow", "action": action, "topic": topic} for action, topic in whole_rights(principal)
+    ]
 
 
 _CLIENT_SUFFIX: Final = re.compile(r"-[A-Za-z0-9_.-]{1,64}\Z")

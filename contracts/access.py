@@ -1,5 +1,6 @@
 """Who may do what on the bus; rendered for each kind of broker. What is not listed is denied."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -58,6 +59,22 @@ _VISIBLE: Final = (
 """What a reader may see: presence and values, never the arguments and results of calls."""
 _OWN: Final = (topics.USER_EVENT, topics.WATCHER, topics.WATCHER_VALUE, topics.CAPTURE)
 """What a reader may see of one person, its owner, alone."""
+
+
+def whole_rights(principal: Principal) -> Iterator[tuple[Literal["publish", "subscribe"], str]]:
+    """Yield the rights on a broker that delivers all of what it lets a client subscribe to.
+
+    The filter ``#`` of a reader, of whom our own brokers then filter what is delivered, is not among them.
+    """
+    given = rights(principal)
+    for each in given:
+        # Topics of a broker's own are none of another make.
+        if each.filter.startswith("$"):
+            continue
+        if each.action == "publish":
+            yield "publish", each.filter
+        elif each.action == "receive" and allowed(given, "subscribe", each.filter):
+            yield "subscribe", each.filter
 
 
 def rights(principal: Principal) -> tuple[Right, ...]:

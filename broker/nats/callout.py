@@ -5,7 +5,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import nkeys
@@ -14,11 +14,10 @@ from nats.aio.msg import Msg
 from broker import limits
 from broker.logins import LoginCheck
 from broker.nats.keys import ACCOUNT
-from broker.nats.permissions import permissions
-from contracts.access import Principal
+from contracts.access import Action, Principal, whole_rights
 from contracts.addresses import is_loopback, source_of_host
 from contracts.claims import Claims
-from contracts.errors import StorageError, StrawberryError, TooManyRequests, Unauthorized
+from contracts.errors import Forbidden, StorageError, StrawberryError, TooManyRequests, Unauthorized
 from contracts.rates import TokenBuckets, complaint_limit
 
 __all__ = ["SUBJECT", "Callout", "login_name"]
@@ -103,7 +102,7 @@ class Callout:
                 "aud": ACCOUNT,
                 # The server ends the connection then.
                 "exp": claims.exp,
-                "nats": user | permissions(principal),
+                "nats": user | _permissions(principal),
             }
         )
 
@@ -139,3 +138,41 @@ def _encoded(content: dict[str, Any]) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _permissions(principal: Principal) -> dict[str, Any]:
+    """Return the permissions of a user JWT: subjects, of which only those in a list are allowed.
+
+    Raises:
+        Forbidden: If a right cannot be written as a subject.
+    """
+    given = list(whole_rights(principal))
+    ways: tuple[tuple[str, Action], ...] = (("pub", "publish"), ("sub", "subscribe"))
+    return {name: _only(topic for action, topic in given if action == way) for name, way in ways}
+
+
+def _only(filters: Iterable[str]) -> dict[str, list[str]]:
+    allow = [subject for each in filters for subject in _subjects(each)]
+    # An empty list would allow everything.
+    return {"allow": allow} if allow else {"deny": [">"]}
+
+
+def _subjects(filter_: str) -> Iterator[str]:
+    """Return the subjects of a topic filter: ``a/#`` is ``a`` and ``a.>``.
+
+    Raises:
+        Forbidden: If a level has characters that mean something else in a subject.
+    """
+    *levels, last = [_token(each) for each in filter_.split("/")]
+    if last == ">" and levels:
+        yield ".".join(levels)
+    yield ".".join((*levels, last))
+
+
+def _token(level: str) -> str:
+    if level in ("+", "#"):
+        return {"+": "*", "#": ">"}[level]
+    if not level or not level.isprintable() or any(each in " *>" for each in level):
+        raise Forbidden(f"the level {level!r} of a topic cannot be used on NATS")
+    # The server's own way to write a dot, which separates levels there.
+    return level.replace(".", "//")

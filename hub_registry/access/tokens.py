@@ -14,8 +14,7 @@ from typing import Final, Protocol, get_args
 from pydantic import SecretStr
 from sqlmodel import Session, col, delete, select
 
-from broker.emqx import ACL_CLAIM, acl
-from broker.logins import BusLogin
+from broker.logins import ACL_CLAIM, BusLogin, acl
 from contracts.access import Principal
 from contracts.claims import Claims, PrincipalKind, Scope, device_scopes
 from contracts.devices.presence import Revocation

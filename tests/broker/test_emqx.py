@@ -5,7 +5,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from broker.emqx import ACL_CLAIM, acl
+from broker.logins import ACL_CLAIM, acl
 from contracts.access import Principal, covers
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import open_registry

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from broker.check import OurBroker, check
-from broker.emqx import ACL_CLAIM
+from broker.logins import ACL_CLAIM
 from broker.nats.logins import NatsAccess, open_nats
 from broker.nats.process import find_binary
 from broker.process import BrokerProcess
