@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from broker import limits
-from bus.ports import listen
+from bus.ports import listen, try_port
 from bus.processes import keep_running, lines_of, open_process, output_of, send_signal, terminate, tied
 from contracts.addresses import reachable
 from contracts.errors import ConfigError
@@ -151,12 +151,9 @@ class BrokerProcess:
 
 async def _listens(host: str, port: int) -> bool:
     try:
-        _, writer = await asyncio.open_connection(reachable(host), port)
+        await try_port(reachable(host), port)
     except OSError:
         return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
     return True
 
 

@@ -4,6 +4,8 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
+from contextlib import suppress
 
 from bus.limits import ACCEPT_PAUSE_S
 from contracts.errors import ConfigError, PortTaken
@@ -53,6 +55,18 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, tuple[str, int
         except OSError as error:
             _log.error("cannot take a connection: %s", error.strerror or error)
             await asyncio.sleep(ACCEPT_PAUSE_S)
+
+
+async def try_port(host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+    """Connect and hang up; nothing is sent.
+
+    Raises:
+        OSError: If no program accepts connections there.
+    """
+    _, writer = await asyncio.open_connection(host, port, ssl=tls)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 def _bound(sock: socket.socket, address: tuple[object, ...], *, later: bool) -> socket.socket:

@@ -42,8 +42,6 @@ class Listener:
         tls: The server's side of TLS; None speaks without. A certificate that is loaded into it later
             counts from then on.
         insecure: Whether other machines may come without TLS; everybody on the network can then read tokens.
-        names: Names of this machine that it does not know itself, for WebSockets: a web page may connect
-            only to names that are ours.
     """
 
     host: str = "127.0.0.1"
@@ -51,7 +49,6 @@ class Listener:
     transport: Literal["tcp", "websocket"] = "tcp"
     tls: ssl.SSLContext | None = None
     insecure: bool = False
-    names: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse to be open to others by accident.
@@ -93,9 +90,8 @@ async def serving(
     Args:
         packet_bytes: Length of the longest MQTT packet.
     """
-    names = {"localhost", listener.host, *(name.lower() for name in listener.names)}
-    if listener.transport != "tcp":
-        names.update(own_names()[0])
+    # A web page may connect only to names that are ours.
+    names = {"localhost", listener.host, *(own_names()[0] if listener.transport != "tcp" else ())}
 
     def make_peer(client: socket.socket, address: tuple[str, int]) -> Peer:
         stream = StreamPeer(client, address, tls=listener.tls)

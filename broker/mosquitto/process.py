@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
-from broker.mosquitto.installation import Installation, find_installation
+from broker.mosquitto.installation import find_installation
 from broker.mosquitto.own_logins import admin_login, keep_admin
 from broker.mosquitto.provisioning import provision
 from broker.process import BrokerProcess, free_ports
@@ -58,9 +58,15 @@ async def open_mosquitto(settings: MosquittoSettings) -> "AsyncIterator[RunningM
         ConfigError: If Mosquitto is missing, or does not start.
     """
     installation = find_installation(binary=settings.binary, plugin=settings.plugin)
-    running = RunningMosquitto(replace(settings, listeners=_with_ports(settings.listeners)), installation)
-    running.write_files()
-    async with running.process.running():
+    settings = replace(settings, listeners=_with_ports(settings.listeners))
+    process = BrokerProcess(
+        "Mosquitto",
+        [str(installation.binary), "-c", str(_write_files(settings, installation.plugin))],
+        [(each.host, each.port) for each in settings.listeners],
+        errors=("rror",),
+    )
+    running = RunningMosquitto(settings.listeners, process)
+    async with process.running():
         await provision(
             running.url,
             admin_login(settings.key),
@@ -72,27 +78,20 @@ async def open_mosquitto(settings: MosquittoSettings) -> "AsyncIterator[RunningM
         yield running
 
 
+@dataclass(frozen=True)
 class RunningMosquitto:
     """A Mosquitto that is kept running. Made by `open_mosquitto`."""
 
-    def __init__(self, settings: MosquittoSettings, installation: Installation) -> None:
-        self._settings = settings
-        self._installation = installation
-        self._config_file = settings.data_dir / "mosquitto.conf"
-        self.process = BrokerProcess(
-            "Mosquitto",
-            [str(installation.binary), "-c", str(self._config_file)],
-            [(each.host, each.port) for each in settings.listeners],
-            errors=("rror",),
-        )
+    listeners: tuple[MosquittoListener, ...]
+    process: BrokerProcess
 
     @property
     def ports(self) -> tuple[int, ...]:
-        return tuple(each.port for each in self._settings.listeners)
+        return tuple(each.port for each in self.listeners)
 
     @property
     def url(self) -> str:
-        return f"mqtt://{bracketed(reachable(self._settings.listeners[0].host))}:{self.ports[0]}"
+        return f"mqtt://{bracketed(reachable(self.listeners[0].host))}:{self.ports[0]}"
 
     @property
     def pid(self) -> int | None:
@@ -103,32 +102,36 @@ class RunningMosquitto:
 
         No client is disconnected, unless a WebSocket listener has a certificate: then Mosquitto restarts.
         """
-        encrypted = [each for each in self._settings.listeners if each.tls is not None]
+        encrypted = [each for each in self.listeners if each.tls is not None]
         # Version 2.0 takes the signal for its TCP listeners only.
         if sys.platform == "win32" or any(each.transport == "websocket" for each in encrypted):
             self.process.restart()
         elif encrypted:
             self.process.signal(signal.SIGHUP)
 
-    def write_files(self) -> None:
-        """Write configuration and logins, both owner-only.
 
-        Raises:
-            ConfigError: If something cannot stand in the configuration.
-        """
-        settings = self._settings
-        security_file = settings.data_dir / "dynsec.json"
-        config = MosquittoConfig(
-            listeners=settings.listeners,
-            plugin=self._installation.plugin,
-            security_file=security_file,
-            data_dir=settings.data_dir,
-            user=_user(),
-        )
-        text = render(config)
-        make_private_directory(settings.data_dir)
-        write_private(self._config_file, text.encode())
-        keep_admin(security_file, admin_login(settings.key))
+def _write_files(settings: MosquittoSettings, plugin: Path) -> Path:
+    """Write configuration and logins, both owner-only; return the configuration.
+
+    Raises:
+        ConfigError: If something cannot stand in the configuration.
+    """
+    security_file = settings.data_dir / "dynsec.json"
+    # Started by root, it stays root, who alone may read these files.
+    is_root = sys.platform != "win32" and os.geteuid() == 0
+    config = MosquittoConfig(
+        listeners=settings.listeners,
+        plugin=plugin,
+        security_file=security_file,
+        data_dir=settings.data_dir,
+        user=getpass.getuser() if is_root else None,
+    )
+    text = render(config)
+    make_private_directory(settings.data_dir)
+    file = settings.data_dir / "mosquitto.conf"
+    write_private(file, text.encode())
+    keep_admin(security_file, admin_login(settings.key))
+    return file
 
 
 def _with_ports(listeners: tuple[MosquittoListener, ...]) -> tuple[MosquittoListener, ...]:
@@ -137,8 +140,3 @@ def _with_ports(listeners: tuple[MosquittoListener, ...]) -> tuple[MosquittoList
         raise ConfigError("Mosquitto's first listener has to be one without TLS or WebSocket")
     ports = free_ports([(each.host, each.port) for each in listeners])
     return tuple(replace(each, port=port) for each, port in zip(listeners, ports, strict=True))
-
-
-def _user() -> str | None:
-    """Name who Mosquitto is to stay when it is started by root, who alone may read these files."""
-    return getpass.getuser() if sys.platform != "win32" and os.geteuid() == 0 else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from bus.link.tls_failure import connect_failure
+from bus.ports import try_port
 from contracts.addresses import broker_endpoint, host_of
 from contracts.errors import ConfigError, HubUnreachable, InvalidMessage, Unauthorized
 from deploy import limits
@@ -98,8 +99,10 @@ async def _broker(enrolment: Enrolment) -> Check:
     problems = []
     for url in enrolment.brokers:
         try:
+            scheme, host, port = broker_endpoint(url)
+            tls = client_context(enrolment.ca) if scheme == "mqtts" else None
             async with asyncio.timeout(limits.SPOKE_CHECK_S):
-                await _connect(url, enrolment.ca)
+                await try_port(host, port, tls)
         except OSError as error:
             problems.append(f"{url}: {connect_failure(error, host_of(url), tls=url.startswith('mqtts'))[0]}")
         else:
@@ -110,12 +113,3 @@ async def _broker(enrolment: Enrolment) -> Check:
         "Is it running, and does no firewall stand in between? "
         "'strawberry doctor' on the hub tells where it is.",
     )
-
-
-async def _connect(url: str, ca: str | None) -> None:
-    scheme, host, port = broker_endpoint(url)
-    context = client_context(ca) if scheme == "mqtts" else None
-    _, writer = await asyncio.open_connection(host, port, ssl=context)
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()

@@ -1,7 +1,6 @@
 """Which broker is the bus of this home, found out before anything is sent to it."""
 
 import asyncio
-import contextlib
 import os
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from agent_core.models.entries import read_variable
 from agent_core.setup.writing import write_key
 from broker.probe import ProbeLogin, open_probe
 from bus.link.tls_failure import connect_failure
+from bus.ports import try_port
 from contracts.addresses import BROKER_PORTS, LOOPBACK, bracketed, broker_endpoint
 from contracts.devices.joining import Login
 from contracts.errors import ConfigError, Disconnected, LoginRefused
@@ -224,12 +224,9 @@ async def _failure(url: str) -> OSError | None:
     _, host, port = broker_endpoint(url)
     try:
         async with asyncio.timeout(limits.BROKER_LOOK_S):
-            _, writer = await asyncio.open_connection(host, port)
+            await try_port(host, port)
     except OSError as error:  # a TimeoutError is one
         return error
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
     return None
 
 

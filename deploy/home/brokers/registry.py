@@ -2,11 +2,13 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pydantic import TypeAdapter
 
 from contracts.addresses import LOOPBACK, Endpoint, broker_endpoint, is_loopback
 from contracts.errors import ConfigError
@@ -67,18 +69,15 @@ def find_ours(home: Home, url: str) -> OurBroker | None:
 
 def running_broker(home: Home) -> OurBroker | None:
     """Return the broker that a process of this home runs right now."""
-    stored = _read(home.broker_run_file)
-    if stored is None or not isinstance(stored.get("pid"), int):
-        return None
+    broker, pid = _read(home.broker_run_file)
     # The file of a process that was killed stays behind; its lock does not, and the next one to hold the
     # directory may listen elsewhere, while another program has the port.
-    return _broker(stored) if is_held(home.broker, by=stored["pid"]) else None
+    return broker if pid is not None and is_held(home.broker, by=pid) else None
 
 
 def provisioned_broker(home: Home) -> OurBroker | None:
     """Return the Mosquitto that ``strawberry broker provision`` set up for this home."""
-    stored = _read(home.provisioned_file)
-    return _broker({**stored, "urls": [stored.get("url")]}) if stored is not None else None
+    return _read(home.provisioned_file)[0]
 
 
 def only_broker(home: Home) -> AbstractContextManager[None]:
@@ -221,31 +220,15 @@ def _endpoint(url: str) -> Endpoint:
     return found._replace(host="loopback") if is_loopback(found.host) else found
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> tuple[OurBroker | None, int | None]:
+    """Return the broker of a file, and the process that runs it; None where there is none."""
     try:
-        stored = json.loads(path.read_bytes())
+        stored = TypeAdapter(dict[str, Any]).validate_json(path.read_bytes())
+        urls = {"urls": [stored["url"]]} if "url" in stored else {}
+        return TypeAdapter(OurBroker).validate_python(stored | urls), stored.get("pid")
     except FileNotFoundError:
-        return None
+        return None, None
     except (OSError, ValueError):
-        stored = None
-    if not isinstance(stored, dict):
         raise ConfigError(
             f"{path} is damaged", hint="Remove it; provision the broker again if it is your own."
-        )
-    return stored
-
-
-def _broker(stored: dict[str, Any]) -> OurBroker:
-    return OurBroker(
-        kind=stored["kind"] if stored.get("kind") in ("mosquitto", "nats") else "embedded",
-        urls=tuple(map(str, _list(stored.get("urls")))),
-        addresses=tuple(map(str, _list(stored.get("addresses")))),
-        websocket=stored.get("websocket"),
-        ca=stored.get("ca"),
-        insecure=stored.get("insecure") is True,
-        nodes=tuple(map(str, _list(stored.get("nodes")))),
-    )
-
-
-def _list(value: object) -> Iterable[object]:
-    return value if isinstance(value, list) else ()
+        ) from None
