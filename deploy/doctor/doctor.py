@@ -97,7 +97,7 @@ def examine(
 
 def _databases(home: Home) -> Iterator[Check]:
     if isinstance(place := find_database(home), str):
-        from hub_registry.storage.postgresql import is_empty, parsed, shown
+        from hub_registry.access.hub_key import is_empty, shown
         from hub_registry.storage.store import opened
 
         try:
@@ -107,8 +107,7 @@ def _databases(home: Home) -> Iterator[Check]:
         except StrawberryError as error:
             yield failed("database", error.message, error.hint)
         else:
-            detail = Phrase("{database} answers", database=shown(parsed(place)))
-            yield passed("database", detail)
+            yield passed("database", Phrase("{database} answers", database=shown(place)))
     for path in (home.hub / "hub.db", *sorted(home.spoke.glob("*.db"))):
         if path.exists():
             yield check_database(path, hint=_WITHOUT_HUB_DB if path.parent == home.hub else _WITHOUT_SPOKE_DB)

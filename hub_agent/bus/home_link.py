@@ -173,36 +173,21 @@ class HomeLink:
     async def purge(self) -> Purged:
         """Empty all that was published on this broker, and publish nothing more until the next start.
 
-        What could not be emptied stays recorded, and is named; where that is everything, the hub goes on as
+        What could not be emptied stays recorded, and is named; where the broker is away, the hub goes on as
         before.
         """
-        published = set(await self.recorded())
+        own, published = self._availability.topic, await self.recorded()
         self._availability.silent = True
         try:
-            left = await self._empty(published)
+            # The broker holds the Last Will of the present connection.
+            await connect_again(self.link)
+            await self.retract((*(each for each in published if each != own), own))
         except StrawberryError as error:
-            _log.error("nothing was emptied on the home broker: %s", error)
+            _log.error("not everything was emptied on the home broker: %s", error)
             self._availability.silent = False
             self.link.reconnect()
-            left = published
-        await self._topics.forget(self.broker, published - left)
-        return Purged(len(published - left), tuple(f"{topic} on {self.broker}" for topic in sorted(left)))
-
-    async def _empty(self, published: set[str]) -> set[str]:
-        """Empty topics, the hub's own last; return those that the broker refuses to empty.
-
-        Raises:
-            StrawberryError: If the broker is away.
-        """
-        # The broker holds the Last Will of the present connection.
-        await connect_again(self.link)
-        own, refused = self._availability.topic, set()
-        for topic in (*sorted(published - {own}), own):
-            try:
-                await self.link.publish(topic, b"", retain=True, confirmed=True)
-            except Forbidden:
-                refused.add(topic)
-        return refused
+        left = await self.recorded()
+        return Purged(len(published) - len(left), tuple(f"{topic} on {self.broker}" for topic in left))
 
 
 @asynccontextmanager

@@ -91,31 +91,18 @@ def good_of(session: Session, user: str) -> list[TokenRow]:
 
 def revoke_rows(session: Session, kind: PrincipalKind, subject: str) -> list[TokenRow]:
     """Mark every good token of a subject as revoked, within a transaction, and give those rows."""
-    rows = session.exec(
-        select(TokenRow).where(
-            TokenRow.kind == kind,
-            TokenRow.subject == subject,
-            col(TokenRow.revoked_at).is_(None),
-        )
-    )
-    return _revoked(rows)
+    return _revoke(session, TokenRow.kind == kind, TokenRow.subject == subject)
 
 
 def revoke_owned(session: Session, owner: str, which: Callable[[TokenRow], bool]) -> list[TokenRow]:
     """Mark good tokens of a person as revoked, and give those rows."""
-    rows = session.exec(select(TokenRow).where(TokenRow.owner == owner, col(TokenRow.revoked_at).is_(None)))
-    return _revoked(row for row in rows if which(row))
+    return _revoke(session, TokenRow.owner == owner, which=which)
 
 
 def revoke_with_renewals(session: Session, jtis: Iterable[str]) -> list[TokenRow]:
     """Mark tokens as revoked together with what renews them: it was given to the same bearer."""
     wanted = set(jtis)
-    rows = session.exec(
-        select(TokenRow).where(
-            col(TokenRow.jti).in_(wanted) | _renews(wanted), col(TokenRow.revoked_at).is_(None)
-        )
-    )
-    return _revoked(rows)
+    return _revoke(session, col(TokenRow.jti).in_(wanted) | _renews(wanted))
 
 
 def end_replaced(session: Session, used: str) -> list[TokenRow]:
@@ -126,22 +113,21 @@ def end_replaced(session: Session, used: str) -> list[TokenRow]:
     row.used_at = row.used_at or now()
     if row.replaces is None:
         return []
-    rows = session.exec(
-        select(TokenRow).where(
-            (col(TokenRow.jti) == row.replaces) | _renews({row.replaces}),
-            col(TokenRow.jti) != used,
-            col(TokenRow.revoked_at).is_(None),
-        )
-    )
-    return _revoked(rows)
+    replaced = (col(TokenRow.jti) == row.replaces) | _renews({row.replaces})
+    return _revoke(session, replaced, col(TokenRow.jti) != used)
 
 
 def _renews(jtis: set[str]) -> ColumnElement[bool]:
     return col(TokenRow.replaces).in_(jtis) & col(TokenRow.used_at).is_(None)
 
 
-def _revoked(rows: Iterable[TokenRow]) -> list[TokenRow]:
-    found = list(rows)
+def _revoke(
+    session: Session,
+    *conditions: ColumnElement[bool] | bool,
+    which: Callable[[TokenRow], bool] = lambda _: True,
+) -> list[TokenRow]:
+    good = session.exec(select(TokenRow).where(*conditions, col(TokenRow.revoked_at).is_(None)))
+    found = list(filter(which, good))
     for row in found:
         row.revoked_at = now()
     return found

@@ -1,7 +1,7 @@
 """Copying all rows of a hub's database into another one, of either kind, checked row by row."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from sqlalchemy.exc import DatabaseError
 from contracts.errors import ConfigError
 from hub_registry.storage.postgresql import PostgreSQL, clean
 from hub_registry.storage.schema import VERSION_TABLE
-from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.store import Place, opened
 
 _BATCH: Final = 500
@@ -59,7 +58,7 @@ def copy_rows(
     Raises:
         ConfigError: If one cannot be used, a hub uses the other one, or a row is not the same in it.
     """
-    with _open(source) as from_, _open(target) as to:
+    with closing(opened(source)) as from_, closing(opened(target)) as to:
         if is_move:
             from_.claim()
         to.claim()  # no hub may use it meanwhile, also on another machine
@@ -79,15 +78,6 @@ def copy_rows(
         except DatabaseError as error:
             reason = " ".join(str(error.orig).split())[:300]
             raise ConfigError("the database cannot be copied: {reason}", reason=reason) from None
-
-
-@contextmanager
-def _open(place: Place) -> Iterator[SQLite | PostgreSQL]:
-    database = opened(place)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def _copy(table: Table, reading: Connection, writing: Connection) -> int:

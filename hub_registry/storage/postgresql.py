@@ -7,7 +7,6 @@ database until it is stored.
 import re
 import secrets
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from threading import RLock
@@ -96,7 +95,7 @@ class PostgreSQL:
 
     def explained(self, error: DatabaseError) -> StorageError:
         """Return an error of the driver as one for people."""
-        return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_reason(error))
+        return self._lost(error.orig)
 
     def claim(self, *, replica: str = "", key: str = "") -> None:
         """See `Store.claim`."""
@@ -144,17 +143,8 @@ class PostgreSQL:
         if self._claim is not None:
             self._claim.interrupt()
 
-    def _lost(self, error: Exception) -> StorageError:
+    def _lost(self, error: object) -> StorageError:
         return StorageError("the database {url}: {reason}", url=shown(self._url), reason=_shortened(error))
-
-    def candidacy(self) -> "Candidacy":
-        return Candidacy(self._open_session)
-
-    def _open_session(self) -> Connection:
-        """Open a session that is not of the pool, so that its locks end with it."""
-        connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        connection.detach()
-        return connection
 
     def close(self) -> None:
         if self._claim is not None:
@@ -168,16 +158,18 @@ class Candidacy:
     The server ends it with its connection, and where it is silent: that of a process that is stopped.
     """
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
-        self._connect = connect
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._session: Connection | None = None
         # A caller that was cancelled leaves its thread behind.
         self._lock = RLock()
 
     def _open(self) -> None:
         with ExitStack() as stack:
-            session = self._connect()
+            session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             stack.callback(session.close)
+            # Not of the pool any more: its locks end with it.
+            session.detach()
             session.exec_driver_sql(f"SET idle_session_timeout = {limits.LEAD_SILENT_MS}")
             stack.pop_all()
         self._session = session
@@ -282,10 +274,6 @@ def shown(url: URL) -> str:
 
 def _read_json(value: str | bytes) -> Any:
     return read_json(value if isinstance(value, str) else value.decode())
-
-
-def _reason(error: DatabaseError) -> str:
-    return _shortened(error.orig)
 
 
 def _shortened(error: object) -> str:

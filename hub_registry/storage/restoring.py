@@ -6,8 +6,8 @@ alone: see `settle`.
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -250,12 +250,8 @@ def _hub_of(path: Path) -> str | None:
     return str(found[0]) if found and sound else None
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(
-        sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=limits.RESTORE_BUSY_S)
-    ) as database:
-        yield database
+def _opened(path: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=limits.RESTORE_BUSY_S))
 
 
 def _now() -> str:

@@ -121,8 +121,9 @@ class Store:
 
     def candidacy(self) -> "Candidacy":
         """Return a session that may gain the lead, of a store that a replica has claimed."""
-        assert not isinstance(self._database, SQLite)
-        return self._database.candidacy()
+        from hub_registry.storage.postgresql import Candidacy
+
+        return Candidacy(self._database.engine)
 
     def on_change(self, tables: Collection[str], listener: Callable[[], Awaitable[None]]) -> None:
         """Call a listener once `follow` hears that other processes of this hub have changed tables.

@@ -33,7 +33,7 @@ from hub_registry.devices.registrations import read_registration
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.news import _CHANNEL, _HUB
-from hub_registry.storage.postgresql import _WRITER, PostgreSQL
+from hub_registry.storage.postgresql import _WRITER, Candidacy, PostgreSQL
 from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.replicas import replicas as listed
 from hub_registry.storage.tables import ApprovalRow, ReplicaRow, now
@@ -338,7 +338,7 @@ async def test_a_replica_with_the_key_of_another_hub_is_refused(replicas: Replic
 
 def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
     database = PostgreSQL(url)
-    candidacy = database.candidacy()
+    candidacy = Candidacy(database.engine)
     assert candidacy.gain()
     cut(url)
     with pytest.raises(DatabaseError):
@@ -355,7 +355,7 @@ def test_who_may_lead_ends_the_session_of_one_that_was_stopped_within_a_batch(
     database = PostgreSQL(url)
     with psycopg.connect(url, autocommit=True) as stopped:
         stopped.execute(f"SELECT pg_advisory_lock({_WRITER})")
-        leading, candidacy = database.candidacy(), database.candidacy()
+        leading, candidacy = Candidacy(database.engine), Candidacy(database.engine)
         assert leading.gain()
         with monkeypatch.context() as patched:
             patched.setattr(limits, "DATABASE_STOPPED_MS", 0)
