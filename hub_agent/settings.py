@@ -36,7 +36,6 @@ class LanSettings(Strict):
         insecure: Whether to listen in the clear instead.
         names: Host names of this machine, besides those that the certificate is for.
         told: Names and addresses by which a person says that it is reached, the best first.
-        look_s: How often is looked for a renewed certificate.
     """
 
     # There is such a listener only where a person asked for it.
@@ -46,7 +45,6 @@ class LanSettings(Strict):
     insecure: bool = False
     names: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
-    look_s: Annotated[float, Field(gt=0)] = 30
 
     @model_validator(mode="after")
     def _tls_or_not(self) -> Self:

@@ -224,7 +224,7 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
                 journal=journal,
                 devices=devices,
                 enrolment=enrolment,
-                joining=Joining(devices, enrolment, authority, hub_key=key.kid, ca=settings.ca),
+                joining=Joining(devices, enrolment, authority, hub_key=key.kid, ca=settings.bus.ca),
                 clients=Clients(store, authority, instance=settings.instance),
                 people=People(store, accounts, authority, on_handed=directory.put),
             )

@@ -198,7 +198,7 @@ async def _keep_tidy(parts: HubParts, live: Live) -> None:
     while True:
         try:
             await authority.forget_expired()
-            await agent.record.forget_cancelled()
+            await agent.assistant.record.forget_cancelled()
             await agent.traces.trim()
             await parts.trail.trim()
             await announce_ends(authority, live.events, at=now())

@@ -18,10 +18,8 @@ from hub_live.watchers.operations import timers, watchers
 from hub_live.world.operations import world
 from hub_registry.access.bearer import Bearer
 from hub_registry.http.clients import clients
-from hub_registry.http.devices import devices
-from hub_registry.http.home import home
-from hub_registry.http.joining import joining
-from hub_registry.http.sessions import sessions
+from hub_registry.http.devices import devices, joining
+from hub_registry.http.sessions import home, sessions
 from hub_registry.http.skills import skills
 from hub_registry.http.tokens import tokens
 from hub_registry.http.users import users

@@ -33,32 +33,29 @@ from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
 from contracts import own_version
 from contracts.addresses import bracketed, reachable
-from contracts.devices.joining import Login
+from contracts.devices.joining import Authentication, BusAccess, Login
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
 from hub_agent.address import announced, provide_token
-from hub_agent.bus.connection import Bus, open_bus
+from hub_agent.bus.connection import open_bus
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import OwnSkills
 from hub_agent.chat.assistant import Ask
 from hub_agent.chat.history import Histories
-from hub_agent.chat.opening import AgentParts, open_agent
+from hub_agent.chat.opening import open_agent
 from hub_agent.settings import HubSettings, LanSettings
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
-from hub_registry.http.devices import device_answer
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
 from hub_registry.storage.schema import HEAD
 from hub_registry.storage.tables import now
 from hub_server import limits
-from hub_server.help_skill import HelpSkill
-from hub_server.http.app import Services, make_app
+from hub_server.http.app import Services, make_app, open_http
 from hub_server.http.chat_socket import ChatSockets
-from hub_server.http.listening import open_http
 from hub_server.http.pages import Pages
-from hub_server.http.sentences import Sentences
+from hub_server.http.sentences import HelpSkill, Sentences
 from hub_server.leading import Leader, open_leading
 from hub_server.live import Live
 from hub_server.mcp.http import Mcp
@@ -66,8 +63,8 @@ from hub_server.parts import HubParts
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
 from hub_server.system.host import Health, Host
-from hub_server.system.operations import DatabaseState, HubState, Network, System
-from sandbox_host import Pool, PoolSettings, open_pool
+from hub_server.system.operations import DatabaseState, HubState, System
+from sandbox_host import PoolSettings, open_pool
 
 if TYPE_CHECKING:
     from hub_server.http.lan import Lan
@@ -89,6 +86,7 @@ class Hub(Services):
         app: The HTTP API, without the guard in front of it for others.
         lan_port: The port for other machines; None where they cannot come in.
         pin: Returns that of the TLS key there, see `ServerCertificate.pin`; empty without TLS of its own.
+        reload_certificate: Shows a certificate that was renewed; None without TLS of its own.
         wyoming_port: The port of the handle service; None where it is off.
         leave: Of a replica, gives the lead away and waits for its turns; of a hub alone, does nothing.
     """
@@ -98,6 +96,7 @@ class Hub(Services):
     app: ASGIApp
     lan_port: int | None = None
     pin: Callable[[], str] = str
+    reload_certificate: Callable[[], None] | None = None
     wyoming_port: int | None = None
     leave: Callable[[], Awaitable[None]] = _stay
 
@@ -185,8 +184,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
                 on_ended=[metrics.count_turn, *await _trace_export(stack, settings, tasks)],
             )
         )
-        stack.callback(registry.authority.on_revoked(partial(_end_revoked, agent.running, connections)))
-        stack.callback(registry.people.on_removed(partial(_forget_person, agent)))
+        assistant, running = agent.assistant, agent.assistant.running
+        stack.callback(registry.authority.on_revoked(partial(_end_revoked, running, connections)))
+        stack.callback(registry.people.on_removed(lambda user, _heir: assistant.forget_person(user)))
         parts = HubParts(
             settings=settings,
             registry=registry,
@@ -202,7 +202,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             operations=operations,
             sandbox=pool,
         )
-        skills = (agent.skill, HelpSkill(Sentences(registry, agent.prompter.household)))
+        skills = (agent.skill, HelpSkill(Sentences(registry, assistant.prompter.household)))
         announce = _announcement(registry, lan, settings.http.base_path)
         leading = partial(open_leading, leader=leader, skills=skills, announce=announce)
         if settings.is_replica:
@@ -210,25 +210,17 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         else:
             await stack.enter_async_context(leading(parts))
         tasks.create_task(_warm(registry, settings.household.language), name="everyday sentences")
-        wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, agent.assistant.ask))
-        health = partial(_health, settings, gateway, bus, leader)
+        wyoming_port = await stack.enter_async_context(_wyoming(settings, registry, assistant.ask))
+        health = partial(_health, parts, leader)
         system = None
         if host is not None:
             system = System(
-                settings.home,
+                parts,
+                leader,
                 host,
-                connections,
-                about=partial(_about, settings, health, pool, now()),
+                about=partial(_about, parts, health, now()),
                 health=health,
-                devices=lambda bearer: [
-                    device_answer(entry, bearer) for entry in registry.directory.entries()
-                ],
-                servers=leader.servers,
-                network=Network(
-                    registry.settings.url,
-                    registry.settings.brokers,
-                    lambda: lan.fingerprint if lan is not None else "",
-                ),
+                fingerprint=lambda: lan.fingerprint if lan is not None else "",
             )
         mcp = Mcp(parts, tasks)
         stack.callback(registry.authority.on_revoked(mcp.end_revoked))
@@ -236,13 +228,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             **vars(parts),
             leader=leader,
             health=health,
-            sockets=ChatSockets(
-                agent.assistant,
-                gate,
-                connections=connections,
-                tasks=tasks,
-                most=settings.http.connections * 2 // 3,
-            ),
+            sockets=ChatSockets(parts, tasks),
             pages=Pages(),
             system=system,
             mcp=mcp,
@@ -252,9 +238,9 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         port = listener.getsockname()[1]
         url = _url(settings, port)
         app = make_app(services)
-        await stack.enter_async_context(open_http(app, settings.http, listener, lan, tasks=tasks))
+        await stack.enter_async_context(open_http(app, settings.http, listener, lan))
         # Streams end with their turns and the events; the server waits for them when it closes, after this.
-        stack.callback(agent.running.interrupt)
+        stack.callback(running.interrupt)
         stack.callback(leader.close)
         stack.callback(mcp.close)
         stack.enter_context(announced(settings.directory, url))
@@ -272,6 +258,7 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
             app=app,
             lan_port=lan.port if lan else None,
             pin=lan.pin if lan and not settings.http.has_proxy else str,
+            reload_certificate=lan.reload if lan is not None and lan.context is not None else None,
             wyoming_port=wyoming_port,
             leave=leave,
         )
@@ -349,24 +336,27 @@ async def _end_revoked(turns: Turns, connections: Connections, revocation: Revoc
     connections.revoke(revocation.tokens)
 
 
-async def _forget_person(agent: AgentParts, user: str, _heir: str) -> None:
-    """Delete what was said with a person who was removed."""
-    await agent.assistant.forget_person(user)
-
-
 def _registry_settings(settings: HubSettings, lan: "Lan | None") -> RegistrySettings:
+    bus = settings.bus
+    authentication: Authentication = "proof"
+    if bus.kind == "shared":
+        authentication = "login"
+    elif bus.kind in ("mosquitto", "emqx"):
+        # Mosquitto compares a password whole, EMQX reads a token: neither could check a proof.
+        authentication = "token"
     return RegistrySettings(
         database=settings.database,
         instance=settings.instance,
         is_replica=settings.is_replica,
-        brokers=settings.bus.addresses or (settings.bus.url,),
-        topic_prefix=settings.bus.topic_prefix,
-        # Mosquitto compares a password whole, EMQX reads a token: neither could check a proof.
-        authentication="token" if settings.bus.kind in ("mosquitto", "emqx") else "proof",
-        for_emqx=settings.bus.kind == "emqx",
-        qos=settings.bus.qos,
-        login=(settings.bus.login or Login()) if settings.bus.kind == "shared" else None,
-        ca=settings.ca,
+        bus=BusAccess(
+            brokers=bus.addresses or (bus.url,),
+            prefix=bus.topic_prefix,
+            authentication=authentication,
+            login=(bus.login or Login()) if bus.kind == "shared" else None,
+            ca=settings.ca,
+            qos=bus.qos,
+        ),
+        for_emqx=bus.kind == "emqx",
         url=lan.url + settings.http.base_path if lan else None,
     )
 
@@ -375,14 +365,14 @@ def _pool_settings(settings: HubSettings) -> PoolSettings:
     return PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
 
 
-def _health(settings: HubSettings, gateway: LiveGateway, bus: Bus, leader: Leader) -> Health:
-    names = [model.entry.name for model in gateway.models.usable]
+def _health(of: HubParts, leader: Leader) -> Health:
+    names, bus = [model.entry.name for model in of.gateway.models.usable], of.bus
     parts, home = leader.parts, leader.home
     connected = bus.link.connected and (home is None or home.link.connected)
     return Health(
         status="ok" if connected else "degraded",
         version=own_version(),
-        instance=settings.instance,
+        instance=of.settings.instance,
         broker=bus.health(),
         home_broker=home.health() if home is not None else None,
         home_assistant=parts.live.home_assistant.client.health() if parts is not None else None,
@@ -391,23 +381,20 @@ def _health(settings: HubSettings, gateway: LiveGateway, bus: Bus, leader: Leade
     )
 
 
-def _about(
-    settings: HubSettings, health: Callable[[], Health], pool: Lazy[Pool], started_at: datetime
-) -> HubState:
+def _about(parts: HubParts, health: Callable[[], Health], started_at: datetime) -> HubState:
     """Return what is known of this process without looking closer."""
     import psutil
 
-    database = settings.database
-    size = None
+    database, size = parts.settings.database, None
     if isinstance(database, Path):
         files = (database, database.with_name(f"{database.name}-wal"))
         size = sum(int(each.stat().st_size) for each in files if each.exists())
-    opened: Pool | None = pool.opened
+    opened = parts.sandbox.opened
     return HubState(
         **vars(health()),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
-        home=str(settings.home),
+        home=str(parts.settings.home),
         started_at=started_at,
         memory_mb=round(psutil.Process().memory_info().rss / 1024**2),
         database=DatabaseState(bytes=size, revision=HEAD),

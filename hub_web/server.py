@@ -119,7 +119,7 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
             stop()
             sockets.close()
             # Before the pages leave their turns, which would count as stopped by the person.
-            hub.agent.running.interrupt()
+            hub.agent.assistant.running.interrupt()
             await core.app.stop()
             core.loop = None
 

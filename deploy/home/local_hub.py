@@ -130,6 +130,8 @@ async def enter_hub(
     preparing = tasks.create_task(prepare_sandbox(home, report=report, without=without), name="sandbox")
     with chosen_by("--http-port or --https-port"):
         hub = await stack.enter_async_context(open_hub(settings, host=host))
+    if lan is not None and hub.reload_certificate is not None:
+        lan.on_renewed(hub.reload_certificate)
     # They are loaded once the hub is ready, and asked for before.
     hub.pages.expect()
     urls = _lan_urls(hub, lan)

@@ -11,7 +11,7 @@ from chat.questions import Questions
 from chat.sandbox import Sandbox
 from chat.tasks import supervise
 from chat.turns import Turn, Turns
-from hub_agent.agents.agents import Agents, open_agents
+from hub_agent.agents.agents import open_agents
 from hub_agent.calls.audit import AuditTrail
 from hub_agent.calls.confirmations import ConfirmationTokens
 from hub_agent.calls.device_manager import DeviceManager
@@ -29,15 +29,10 @@ from hub_registry.registry import Registry
 
 @dataclass(frozen=True)
 class AgentParts:
-    """The assistant, and the parts beside it that others use."""
+    """The assistant, and what is beside it."""
 
     assistant: Assistant
-    agents: Agents
     calls: DirectCalls
-    prompter: Prompter
-    quotas: Quotas
-    record: ConversationRecord
-    running: Turns
     skill: AgentSkill
     traces: Traces
 
@@ -101,21 +96,7 @@ async def open_agent(
             prompter=prompter,
             agents=agents,
         )
-        yield AgentParts(
-            assistant,
-            agents,
-            calls,
-            prompter,
-            quotas,
-            record,
-            turns,
-            # A program that asks an agent keeps its sandbox process, and agents need one for theirs.
-            AgentSkill(
-                assistant.ask,
-                agents,
-                turns,
-                hub_id=registry.hub_id,
-                most=settings.sandbox.processes - 1,
-            ),
-            Traces(registry.store, turns),
-        )
+        # A program that asks an agent keeps its sandbox process, and agents need one for theirs.
+        most = settings.sandbox.processes - 1
+        skill = AgentSkill(assistant.ask, agents, turns, hub_id=registry.hub_id, most=most)
+        yield AgentParts(assistant, calls, skill, Traces(registry.store, turns))

@@ -4,7 +4,7 @@ from starlette.routing import BaseRoute
 
 from chat.operations import Operations
 from hub_registry.access.bearer import Bearer, Gate
-from hub_registry.http import clients, devices, home, joining, public, sessions, skills, tokens, users
+from hub_registry.http import clients, devices, public, sessions, skills, tokens, users
 from hub_registry.http.parts import RegistryAdmin, Remover
 from hub_registry.registry import Registry
 
@@ -27,9 +27,9 @@ def make_routes(
         *sessions.routes(registry, gate),
         *operations.mount(sessions.sessions, registry),
         *operations.mount(users.users, admin),
-        *operations.mount(home.home, registry),
+        *operations.mount(sessions.home, registry),
         # Before the devices, whose names stand where these paths have a word.
-        *operations.mount(joining.joining, registry.joining),
+        *operations.mount(devices.joining, registry.joining),
         *operations.mount(devices.devices, admin),
         *operations.mount(devices.purging, remover),
         *operations.mount(clients.clients, registry),

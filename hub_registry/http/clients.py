@@ -44,8 +44,8 @@ async def add_client(
         home_assistant: It has the rights [of Home Assistant](home-assistant.md#setting-up) instead.
         lifetime_s: A year by default, with `home_assistant` a century.
     """
-    settings = registry.settings
-    if settings.login is not None:
+    bus = registry.settings.bus
+    if bus.login is not None:
         raise Conflict(
             "the hub makes no logins on a shared broker", hint="Make the login on the broker itself."
         )
@@ -59,9 +59,9 @@ async def add_client(
     return LoginAnswer(
         **client.model_dump(),
         password=password.get_secret_value(),
-        brokers=settings.brokers,
-        prefix=settings.topic_prefix,
-        ca=settings.ca,
+        brokers=bus.brokers,
+        prefix=bus.prefix,
+        ca=bus.ca,
     )
 
 

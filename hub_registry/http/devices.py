@@ -11,17 +11,20 @@ from chat.http.requests import paced
 from chat.operations import ADMIN, Needs, Resource
 from contracts.addresses import host_of, is_loopback
 from contracts.answers.devices import (
+    ApprovedAnswer,
     DeviceAnswer,
     InvitationAnswer,
     Purged,
     RegistryProblem,
     RemovedAnswer,
     ReviewAnswer,
+    Waiting,
 )
 from contracts.answers.skills import FailingBody
 from contracts.errors import Forbidden
 from contracts.phrases import Phrase
 from hub_registry.access.bearer import Bearer
+from hub_registry.access.joining import Joining
 from hub_registry.devices.devices import Device, DeviceChange
 from hub_registry.devices.directory import Entry
 from hub_registry.devices.review import digest_of
@@ -35,6 +38,7 @@ _RUN: Final = ("strawberry", "spoke", "run")
 
 
 devices: Resource[RegistryAdmin, Bearer] = Resource("devices", "/api/devices")
+joining: Resource[Joining, Bearer] = Resource("joining", "/api/devices/join")
 purging: Resource[Remover, Bearer] = Resource("purge", "/api/purge")
 
 
@@ -206,6 +210,35 @@ async def allow_method(
     await admin.registry.allow(entry, skill, called, digest)
     asking.note(f"{'ask_again' if digest is None else 'allow'} {entry.id} {method}")
     return device_answer(entry, asking)
+
+
+@joining.get(ADMIN)
+async def list_waiting(joining: Joining, asking: Bearer) -> list[Waiting]:
+    """List the devices that wait for approval."""
+    return joining.waiting()
+
+
+@joining.post(ADMIN, "/{code}/approve")
+async def approve(
+    joining: Joining, asking: Bearer, code: str, fingerprint: str, name: str | None = None
+) -> ApprovedAnswer:
+    """Approve a device.
+
+    Args:
+        fingerprint: The one that the person compared; 409 where the code is of another device.
+        name: What it shall be called, if not as it would like.
+    """
+    approved = await joining.approve(code, owner=asking.user.id, name=name, fingerprint=fingerprint)
+    device = approved.device
+    return ApprovedAnswer(
+        id=device.id, key=device.key, name=device.display_name, fingerprint=approved.fingerprint
+    )
+
+
+@joining.delete(ADMIN, "/{code}")
+async def refuse(joining: Joining, asking: Bearer, code: str) -> None:
+    """Refuse a device; its code is void."""
+    joining.refuse(code, by=asking.user.id)
 
 
 @purging.post(ADMIN)

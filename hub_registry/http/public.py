@@ -97,16 +97,16 @@ def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:
 
 
 def _card(registry: Registry) -> HubCard:
-    settings, signature = registry.settings, None
-    if settings.ca is not None:
-        signature = _signed(registry.key, ca_document(hub_id=registry.hub_id, ca=settings.ca))
+    bus, signature = registry.settings.bus, None
+    if bus.ca is not None:
+        signature = _signed(registry.key, ca_document(hub_id=registry.hub_id, ca=bus.ca))
     return HubCard(
         hub_id=registry.hub_id,
         key=registry.key.kid,
         hub_key=registry.key.public.jwk(),
-        brokers=settings.brokers,
-        prefix=settings.topic_prefix,
-        ca=settings.ca,
+        brokers=bus.brokers,
+        prefix=bus.prefix,
+        ca=bus.ca,
         ca_signature=signature,
     )
 

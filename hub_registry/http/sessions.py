@@ -1,17 +1,19 @@
-"""Sessions: logging in and out, choosing a password, and what people change about themselves."""
+"""Sessions: logging in and out, choosing a password, what people change about themselves, their *Home*."""
 
+import logging
 import re
 from contextlib import suppress
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from sqlmodel import Session
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from chat.http.requests import Answer, NoBody, answer, reads
-from chat.operations import TOKEN, Needs, Resource
-from contracts.answers.people import PersonAnswer
+from chat.operations import LOOK, TOKEN, Needs, Resource
+from contracts.answers.people import HomeLayout, PersonAnswer
 from contracts.errors import Forbidden, InvalidMessage, NotFound, Unauthorized
 from contracts.validation import Language
 from contracts.wire import Strict, Timestamp
@@ -20,6 +22,9 @@ from hub_registry.access.accounts import OwnLanguage, OwnTimeZone, User, UserCha
 from hub_registry.access.bearer import SESSION_COOKIE, Bearer, Gate, source_of
 from hub_registry.http.parts import read_open
 from hub_registry.registry import Registry
+from hub_registry.storage.tables import HomeLayoutRow
+
+_log = logging.getLogger(__name__)
 
 _IN_PERSON: Final = Needs(("confirm",))
 """With a person in front of it, as for confirmations: no program, no device."""
@@ -127,6 +132,33 @@ async def log_out_everywhere(registry: Registry, asking: Bearer) -> NoBody:
     await registry.people.end_sessions(asking.user.id)
     asking.note("log_out_everywhere")
     return _logged_out(asking.connection)
+
+
+home: Resource[Registry, Bearer] = Resource("home", "/api/home")
+
+
+@home.get(LOOK)
+async def show_home(registry: Registry, asking: Bearer) -> HomeLayout:
+    """Show how you arranged your *Home*: its cards in their order, starred, hidden and renamed."""
+    user = asking.user.id
+    row = await registry.store.read(lambda session: session.get(HomeLayoutRow, user))
+    try:
+        return HomeLayout.model_validate_json(row.layout) if row is not None else HomeLayout()
+    except ValidationError:
+        _log.warning("the layout of %s's Home cannot be read, and is not used", user)
+        return HomeLayout()
+
+
+@home.put(LOOK)
+async def arrange_home(registry: Registry, asking: Bearer, layout: HomeLayout) -> HomeLayout:
+    """Arrange your *Home*; an empty list of cards resets it."""
+    row = HomeLayoutRow(user=asking.user.id, layout=layout.model_dump_json(exclude_defaults=True))
+
+    def work(session: Session) -> None:
+        session.merge(row)
+
+    await registry.store.write(work)
+    return layout
 
 
 def routes(registry: Registry, gate: Gate) -> list[BaseRoute]:

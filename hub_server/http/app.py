@@ -1,10 +1,12 @@
-"""The hub's HTTP application: all routes, and the guard in front of them."""
+"""The hub's HTTP application: all routes, the guard in front of them, and the listeners."""
 
 import asyncio
-from collections.abc import Callable, Container
+import socket
+from collections.abc import AsyncIterator, Callable, Container
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -13,10 +15,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from chat.conversations import conversations
+from chat.http.connections import ConnectionBounds
 from chat.http.errors import HANDLERS
 from chat.http.guard import Guard
 from chat.http.requests import Answer, answer
 from chat.http.routes import ChatRoutes
+from chat.http.server import serve
 from chat.service import ChatService
 from contracts.answers.system import LinkHealth
 from contracts.errors import Forbidden, NotFound, Unauthorized
@@ -46,6 +50,9 @@ from hub_server.system.host import Health, LinkUp, PublicHealth
 from hub_server.system.models import ModelFiles, models
 from hub_server.system.operations import System, system
 
+if TYPE_CHECKING:
+    from hub_server.http.lan import Lan
+
 
 @dataclass(frozen=True, kw_only=True)
 class Services(HubParts):
@@ -74,7 +81,8 @@ class Services(HubParts):
 def make_app(services: Services) -> Starlette:
     """Put the application together; `guarded`, it can be served."""
     agent, registry, settings = services.agent, services.registry, services.settings
-    operations = services.operations
+    operations, assistant = services.operations, agent.assistant
+    prompts = Prompts(assistant.prompter, assistant.agents, services.leader.problems)
     may_chat, of_home = services.gate.require("chat"), services.gate.require()
 
     async def health(request: Request) -> Answer[Health | PublicHealth]:
@@ -101,7 +109,7 @@ def make_app(services: Services) -> Starlette:
         return openapi_document(app.routes, version=services.health().version)
 
     async def service() -> ChatService[Bearer]:
-        return agent.assistant
+        return assistant
 
     members = make_registry_routes(
         registry, gate=services.gate, operations=operations, remover=services.bus.service
@@ -116,17 +124,11 @@ def make_app(services: Services) -> Starlette:
             *chat.routes(),
             *operations.mount(conversations, service),
             services.sockets.route(),
-            *OllamaRoutes(
-                agent.assistant,
-                agent.agents,
-                services.gate,
-                services.connections,
-                context=settings.turns.limits.context_tokens,
-            ).routes(),
-            *operations.mount(sentences, Sentences(registry, agent.prompter.household)),
-            *operations.mount(turns, Turns(agent.record, agent.traces, log, registry.directory)),
-            *operations.mount(prompt, Prompts(agent.prompter, agent.agents, services.leader.problems)),
-            *operations.mount(agent_operations, agent.agents),
+            *OllamaRoutes(services).routes(),
+            *operations.mount(sentences, Sentences(registry, assistant.prompter.household)),
+            *operations.mount(turns, Turns(assistant.record, agent.traces, log, registry.directory)),
+            *operations.mount(prompt, prompts),
+            *operations.mount(agent_operations, assistant.agents),
             *members,
             *services.leader.routes(),
             *operations.mount(models, ModelFiles(settings.home, services.gateway)),
@@ -167,3 +169,24 @@ def guarded(app: ASGIApp, settings: HttpSettings, *, names: Callable[[], Contain
     """
     guard = Guard(app, max_body_bytes=settings.max_body_bytes, base_path=settings.base_path, names=names)
     return KeyInPath(guard, base_path=settings.base_path)
+
+
+@asynccontextmanager
+async def open_http(
+    app: ASGIApp,
+    settings: HttpSettings,
+    listener: socket.socket,
+    lan: "Lan | None",
+) -> AsyncIterator[None]:
+    """Serve the API while the context is open."""
+    bounds = ConnectionBounds(most=settings.connections)
+    proxies = settings.trusted_proxies
+    near = guarded(app, settings, names=lambda: settings.names)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serve(near, listener, bounds=bounds, sockets=True, proxies=proxies))
+        if lan is not None:
+            far = guarded(app, settings, names=lan.names)
+            await stack.enter_async_context(
+                serve(far, lan.listener, tls=lan.context, bounds=bounds, sockets=True, proxies=proxies)
+            )
+        yield

@@ -19,8 +19,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from chat.http.errors import expected
 from chat.http.limits import WITH_TOKEN
-from chat.http.streams import Connections
 from chat.service import ChatService
+from chat.tasks import happens
 from chat.turns import Turn
 from contracts.chat import TurnError, TurnEvent
 from contracts.chat.messages import TurnState
@@ -40,8 +40,9 @@ from contracts.errors import Conflict, NotFound, StrawberryError, TooManyRequest
 from contracts.rates import Slots, TokenBucket
 from contracts.validation import parsed
 from hub_agent.chat.assistant import key_of
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
 from hub_server import limits
+from hub_server.parts import HubParts
 
 _log = logging.getLogger(__name__)
 
@@ -163,30 +164,22 @@ class ChatSockets:
     """The route, and the turns that its clients follow.
 
     Args:
-        connections: The clients that wait.
         tasks: Owns the turns' followers, which outlive a connection.
-        most: Sockets of all tokens that are open at once.
 
     Attributes:
         others: Other replicas of the hub; None where it is alone.
     """
 
-    def __init__(
-        self,
-        chat: ChatService[Bearer],
-        gate: Gate,
-        *,
-        connections: Connections,
-        tasks: asyncio.TaskGroup,
-        most: int,
-    ) -> None:
-        self.chat = chat
-        self.gate = gate
-        self._authenticate = gate.require("chat")
-        self._connections = connections
+    def __init__(self, parts: HubParts, tasks: asyncio.TaskGroup) -> None:
+        self.chat: ChatService[Bearer] = parts.agent.assistant
+        self.gate = parts.gate
+        self._authenticate = parts.gate.require("chat")
+        self._connections = parts.connections
         self._tasks = tasks
         self.others: OtherReplicas | None = None
         self._followed: dict[tuple[str, str], _Followed] = {}
+        # Of all connections that there may be at once, some are left for requests.
+        most = parts.settings.http.connections * 2 // 3
         self._open = Slots(each=limits.SOCKETS_PER_TOKEN, total=most)
 
     def route(self) -> WebSocketRoute:
@@ -252,9 +245,7 @@ class ChatSockets:
 
     async def _run(self, followed: _Followed, key: tuple[str, str]) -> None:
         await followed.run()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limits.GRACE_S):
-                await followed.given_up.wait()
+        await happens(followed.given_up, within_s=limits.GRACE_S)
         if self._followed.get(key) is followed:
             del self._followed[key]
 

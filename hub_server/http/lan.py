@@ -1,9 +1,7 @@
 """The listener for other machines, over TLS or, with an explicit setting, unencrypted."""
 
-import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -19,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Lan:
-    """A listener that is bound; files of the certificate that change are read again.
+    """A listener that is bound.
 
     Attributes:
         context: The server's side of TLS; None without TLS.
@@ -30,7 +28,6 @@ class Lan:
         self.context = certificate.context() if certificate is not None else None
         self._certificate = certificate
         self._settings = settings
-        self._state = self._stat()
 
     @property
     def host(self) -> str:
@@ -70,18 +67,12 @@ class Lan:
         certified = self._certificate.names if self._certificate is not None else ()
         return frozenset(name.lower() for name in (*self._settings.names, *certified))
 
-    async def watch(self) -> None:
-        """Reload renewed certificates until cancelled; what is bad leaves the present one as it is."""
-        while self.context is not None:
-            await asyncio.sleep(self._settings.look_s)
-            if (state := self._stat()) != self._state:
-                self._state = state
-                self._reload(self.context)
-
-    def _reload(self, context: ssl.SSLContext) -> None:
+    def reload(self) -> None:
+        """Show the certificate that was renewed; one that is bad leaves the present one as it is."""
+        assert self.context is not None
         try:
             renewed = ServerCertificate.load(self._directory)
-            renewed.load_into(context)
+            renewed.load_into(self.context)
         except ConfigError as error:
             _log.error("the renewed server certificate cannot be used: %s", error)
             return
@@ -91,13 +82,6 @@ class Lan:
     @property
     def _directory(self) -> Path:
         return self._settings.certificates or Path()
-
-    def _stat(self) -> tuple[int, int] | None:
-        try:
-            found = (self._directory / "server.pem").stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino
 
 
 @contextmanager

@@ -22,14 +22,14 @@ from typing_extensions import TypedDict
 from chat.http.errors import error_response
 from chat.http.messages import ChatMessage, ForeignPart, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.requests import Answer, answer, read, reads
-from chat.http.streams import Connections, EventStream, farewell
+from chat.http.streams import EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
 from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
 from contracts.phrases import for_people
 from contracts.wire import Json, rfc3339
-from hub_agent.agents.agents import Agents
-from hub_registry.access.bearer import Bearer, Gate
+from hub_registry.access.bearer import Bearer
+from hub_server.parts import HubParts
 
 _VERSION: Final = "0.12.6"
 """The version of Ollama whose API this is; clients ask for it to know what they may use."""
@@ -229,21 +229,15 @@ class _ShowBody(ForeignPart):
 
 
 class OllamaRoutes:
-    """The routes below ``/ollama``.
+    """The routes below ``/ollama``."""
 
-    Args:
-        connections: The clients that wait.
-        context: Tokens that a model is given at most.
-    """
-
-    def __init__(
-        self, chat: ChatService[Bearer], agents: Agents, gate: Gate, connections: Connections, *, context: int
-    ) -> None:
-        self._service = chat
-        self._agents = agents
-        self._context = context
-        self._authenticate = gate.require("chat")
-        self._connections = connections
+    def __init__(self, parts: HubParts) -> None:
+        self._service: ChatService[Bearer] = parts.agent.assistant
+        self._agents = parts.agent.assistant.agents
+        # Tokens that a model is given at most.
+        self._context = parts.settings.turns.limits.context_tokens
+        self._authenticate = parts.gate.require("chat")
+        self._connections = parts.connections
 
     def routes(self) -> list[BaseRoute]:
         """Make the routes."""

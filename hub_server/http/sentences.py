@@ -1,24 +1,29 @@
-"""Declared sentences over HTTP: what one would call, and which can be said; nothing is called."""
+"""Declared sentences: what one would call, and which can be said, over HTTP and as the answer to "help"."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from agent_core.prompt import Household
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
+from agent_core.skills.skill import skill_method
 from chat.operations import LOOK, Needs, Resource
 from contracts.answers.skills import SentencesOfSkill
 from contracts.chat.vocabulary import Vocabulary
 from contracts.wire import Json, Part
+from hub_agent.calls.own_skills import HubSkill
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer
 from hub_registry.devices.directory import Entry
 from hub_registry.registry import Registry
 
 Language = Annotated[str | None, Field(max_length=35)]
+_EACH: Final = 2
+"""Sentences of a skill that are named: an answer is heard, too."""
+_MOST: Final = 12
 
 
 class CallOfSentence(Part):
@@ -71,6 +76,34 @@ class Sentences:
             for own in ((entry or directory.hub).skills.get(skill),)
         ]
         return sorted(made, key=lambda each: (each.area, each.device, each.skill))
+
+
+class HelpSkill(HubSkill):
+    """What a person can say to this home."""
+
+    labels = {
+        "de": {"HelpSkill": "Hilfe", "help": "Was kann ich sagen?"},
+        "en": {"help": "What can I say?"},
+    }
+
+    def __init__(self, sentences: Sentences) -> None:
+        self._sentences = sentences
+
+    @skill_method(
+        read_only=True,
+        untrusted_output=True,
+        responses={
+            "en": "You can say, for example: {result.sentences}.",
+            "de": "Du kannst zum Beispiel sagen: {result.sentences}.",
+        },
+    )
+    async def help(self) -> dict[str, Any]:
+        """Say what a person can say without a model, some sentences of each skill."""
+        user = self.asking.bearer(LOOK).user
+        groups = await self._sentences.listed(user, "", None)
+        plain = [[text for text in group.sentences if "<" not in text][:_EACH] for group in groups]
+        said = list(dict.fromkeys(text for texts in plain for text in texts))
+        return {"sentences": [f"\u201c{text}\u201d" for text in said[:_MOST]]}
 
 
 # What is said is no one resource: a sentence is of the skills, the vocabulary of the device that asks.

@@ -261,7 +261,7 @@ class McpServer:
                 description=agent.profile.description if agent.profile else "The assistant of the home",
                 arguments=arguments,
             )
-            for agent in (ASSISTANT, *self.parts.agent.agents.all())
+            for agent in (ASSISTANT, *self.parts.agent.assistant.agents.all())
         ]
         return types.ListPromptsResult(prompts=prompts, ttl_ms=0, cache_scope="private")
 
@@ -270,10 +270,10 @@ class McpServer:
     ) -> types.GetPromptResult:
         bearer = _bearer(context)
         try:
-            agent = self.parts.agent.agents.find(params.name)
+            agent = self.parts.agent.assistant.agents.find(params.name)
         except StrawberryError as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.message} {error.hint}".strip()) from None
-        text = joined(self.parts.agent.prompter.system(agent, bearer.user))
+        text = joined(self.parts.agent.assistant.prompter.system(agent, bearer.user))
         texts = [text, (params.arguments or {}).get("message", "")]
         return types.GetPromptResult(
             messages=[

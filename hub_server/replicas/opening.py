@@ -49,18 +49,16 @@ async def open_replica(
         url: Where the other replicas reach it.
     """
     settings, registry, bus, gate = services.settings, services.registry, services.bus, services.gate
-    agent, leader, sockets, operations = (
-        services.agent,
-        services.leader,
-        services.sockets,
-        services.operations,
-    )
+    leader, sockets, operations = services.leader, services.sockets, services.operations
+    assistant = services.agent.assistant
     row = ReplicaRow(
         instance=settings.instance, url=url, version=own_version(), started_at=now(), seen_at=now(), term=0
     )
     replica = Replica(registry.store, row, on_bus=lambda: bus.link.connected)
     passing = Passing(registry, gate, instance=settings.instance, runs=lambda who: routing.presence.runs(who))
-    routing = Routing(replica, leader, registry.store, agent.record, passing, services.manager.open_request)
+    routing = Routing(
+        replica, leader, registry.store, assistant.record, passing, services.manager.open_request
+    )
     live = RemoteLive(registry, leader, services.own, routing, passing)
     # What belongs to the home has the same name whichever replica leads.
     of_home = settings.model_copy(update={"instance": MAIN})
@@ -97,7 +95,7 @@ async def open_replica(
                 await asyncio.wait([leads], timeout=limits.REPLICA_LEAVE_S)
                 until = time.monotonic() + limits.REPLICA_LEAVE_S
                 # Turns tell nobody when they end.
-                while agent.running.open_count and time.monotonic() < until:  # noqa: ASYNC110
+                while assistant.running.open_count and time.monotonic() < until:  # noqa: ASYNC110
                     await asyncio.sleep(limits.LEADER_LOOK_S)
 
             yield leave

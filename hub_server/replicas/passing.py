@@ -306,7 +306,7 @@ class Passing:
         return b"".join([chunk async for chunk in self._content(to, answered)])
 
     def _tls(self) -> ssl.SSLContext:
-        return client_context(self._registry.settings.ca)
+        return client_context(self._registry.settings.bus.ca)
 
     async def close(self) -> None:
         if self._transport is not None:

@@ -67,7 +67,7 @@ class MetricsRoute:
         return Response(library.generate_latest(collectors), media_type=library.CONTENT_TYPE_LATEST)
 
     def _families(self, core: Any, stored: "_Stored | None", nodes: Sequence[ClusterMember]) -> Iterator[Any]:
-        metrics, bus, agent = self.metrics, self.parts.bus, self.parts.agent
+        metrics, bus, assistant = self.metrics, self.parts.bus, self.parts.agent.assistant
         entries = self.parts.registry.directory.entries()
         pool = self.parts.sandbox.opened
         online = sum(entry.connected for entry in entries)
@@ -93,8 +93,8 @@ class MetricsRoute:
         yield histogram("turn_seconds", "How long turns took", "mode", metrics.turn_seconds)
         yield many("Counter", "turn_part_seconds", "Where turns spent time", "part", metrics.parts.items())
         yield many("Counter", "tokens", "Tokens of models", "model direction", metrics.tokens.items())
-        yield many("Gauge", "open_turns", "Turns that run or wait", "", [((), agent.running.open_count)])
-        waiting = {"calls": agent.quotas.calls.waiting, "programs": agent.quotas.programs.waiting}
+        yield many("Gauge", "open_turns", "Turns that run or wait", "", [((), assistant.running.open_count)])
+        waiting = {"calls": assistant.quotas.calls.waiting, "programs": assistant.quotas.programs.waiting}
         yield many("Gauge", "waiting", "Requests that wait for their turn", "queue", waiting.items())
         states = {"online": online, "offline": len(entries) - online}
         yield many("Gauge", "devices", "Devices", "state", states.items())

@@ -188,15 +188,15 @@ def _restart(system: System) -> None:
 
 
 def _file(system: System) -> Path:
-    return system.home / "hub" / "skipped_steps.json"
+    return system.parts.settings.directory / "skipped_steps.json"
 
 
 def _state(system: System, asking: Bearer) -> LanState:
-    access, network = system.host.lan, system.network
-    url = asking.hub_url(network.url)
+    access, registry = system.host.lan, system.parts.registry.settings
+    url = asking.hub_url(registry.url)
     return LanState(
         **{**vars(access), "phrases": None},
         url="" if is_loopback(host_of(url)) else url,
-        fingerprint=network.fingerprint(),
-        devices=any(not is_loopback(host_of(each)) for each in network.brokers),
+        fingerprint=system.fingerprint(),
+        devices=any(not is_loopback(host_of(each)) for each in registry.bus.brokers),
     )

@@ -5,7 +5,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,14 +16,15 @@ from pydantic import Field, SecretStr
 from starlette.requests import Request
 
 from chat.http.requests import Download, Uploaded
-from chat.http.streams import HEARTBEAT_S, Connections, EventStream
+from chat.http.streams import HEARTBEAT_S, EventStream
 from chat.operations import ADMIN, Needs, Resource
-from contracts.answers.devices import DeviceAnswer
-from contracts.answers.system import McpServers
 from contracts.errors import ConfigError, Conflict, InvalidMessage, LinkError
 from contracts.wire import Part, Timestamp
 from hub_registry.access.bearer import Bearer
+from hub_registry.http.devices import device_answer
 from hub_server import limits
+from hub_server.leading import Leader
+from hub_server.parts import HubParts
 from hub_server.system.host import BackupContents, CheckAnswer, Health, Host
 from hub_server.system.logs import LogLine
 from identity.files import make_private_directory
@@ -86,41 +87,22 @@ _Passphrase = Annotated[SecretStr, Field(max_length=1_000)]
 
 
 @dataclass(frozen=True)
-class Network:
-    """How others reach this hub and its broker.
-
-    Attributes:
-        url: Address for other machines; None where they cannot connect.
-        brokers: Addresses that devices get.
-        fingerprint: Gives that of the present certificate; empty without TLS.
-    """
-
-    url: str | None
-    brokers: Sequence[str]
-    fingerprint: Callable[[], str]
-
-
-@dataclass(frozen=True)
 class System:
     """The installation and what is known of it.
 
     Attributes:
-        home: The data directory.
         about: Gives what is known of the running hub.
         health: As ``/api/health`` shows it.
-        devices: Gives all devices as ``/api/devices`` shows them.
-        servers: Gives all servers as ``/api/mcp/servers`` shows them.
+        fingerprint: Gives that of the present certificate; empty without TLS.
         at_work: Held while a backup is written or read.
     """
 
-    home: Path
+    parts: HubParts
+    leader: Leader
     host: Host
-    connections: Connections
     about: Callable[[], HubState]
     health: Callable[[], Health]
-    devices: Callable[[Bearer], list[DeviceAnswer]]
-    servers: Callable[[], McpServers]
-    network: Network
+    fingerprint: Callable[[], str]
     at_work: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -140,8 +122,9 @@ async def show_system(system: System, asking: Bearer) -> SystemState:
 @system.get(ADMIN, "/checks")
 async def list_checks(system: System, asking: Bearer) -> list[CheckAnswer]:
     """Look at this installation, as `strawberry doctor` does."""
+    devices = [device_answer(each, asking) for each in system.parts.registry.directory.entries()]
     return await asyncio.to_thread(
-        system.host.check, health=system.health(), devices=system.devices(asking), servers=system.servers()
+        system.host.check, health=system.health(), devices=devices, servers=system.leader.servers()
     )
 
 
@@ -190,7 +173,7 @@ async def back_up(
     """Return the [backup](backup.md), as a file."""
     async with _alone(system.at_work):
         # Without a name where the system can do that, so that nothing is ever left of it.
-        file = cast("BinaryIO", tempfile.TemporaryFile(dir=system.home, prefix=".backup-"))  # noqa: SIM115
+        file = cast("BinaryIO", tempfile.TemporaryFile(dir=system.parts.settings.home, prefix=".backup-"))  # noqa: SIM115
         try:
             with explained():
                 await asyncio.to_thread(system.host.write_backup, file, passphrase, captures=captures)
@@ -203,7 +186,7 @@ async def back_up(
     name = f"strawberry-{datetime.now(UTC):%Y-%m-%d}.age"
     return EventStream(
         _pieces(file),
-        connections=system.connections,
+        connections=system.parts.connections,
         headers={"content-length": str(size), "content-disposition": f'attachment; filename="{name}"'},
         token=asking.claims.jti,
         media_type="application/octet-stream",

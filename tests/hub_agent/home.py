@@ -113,7 +113,7 @@ class Home:
             client_id=name,
             username=name,
             password=SecretStr(password),
-            qos=self.hub.registry.settings.qos,
+            qos=self.hub.registry.settings.bus.qos,
         )
 
     async def device(

@@ -116,12 +116,12 @@ def registry_settings(request) -> dict[str, object]:
 async def client(
     tmp_path: Path, hub_key: KeyPair, registry_settings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Client]:
-    given = {"database": tmp_path / "hub" / "hub.db", "brokers": ("mqtt://192.0.2.1:1883",)}
+    bus = {"brokers": ("mqtt://192.0.2.1:1883",), "authentication": "proof"} | registry_settings
     monkeypatch.setattr(limits, "ENROLMENT_FAILURES", 3)
     # The tests that guess passwords would do little else than hash them.
     monkeypatch.setattr(hashing, "HASH_MEMORY_KIB", 8)
     monkeypatch.setattr(hashing, "HASH_ROUNDS", 1)
-    settings = RegistrySettings.model_validate(given | registry_settings)
+    settings = RegistrySettings.model_validate({"database": tmp_path / "hub" / "hub.db", "bus": bus})
     await put_database(settings.database)
     async with open_registry(settings, key=hub_key) as registry, speak_to(registry) as client:
         yield client

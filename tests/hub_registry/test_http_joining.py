@@ -104,7 +104,7 @@ async def test_a_hub_without_an_authority_says_so(client):
 
 
 @pytest.mark.parametrize(
-    "registry_settings", [{"login": LOGIN, "topic_prefix": "strawberry/"}], indirect=True
+    "registry_settings", [{"login": LOGIN, "prefix": "strawberry/", "authentication": "login"}], indirect=True
 )
 async def test_the_login_of_a_shared_broker_is_for_those_who_have_joined(client):
     assert "swordfish" not in (await client.http.get("/.well-known/strawberry")).text
@@ -123,7 +123,7 @@ async def test_the_login_of_a_shared_broker_is_for_those_who_have_joined(client)
     assert joined.login == bus.login
 
 
-@pytest.mark.parametrize("registry_settings", [{"login": LOGIN}], indirect=True)
+@pytest.mark.parametrize("registry_settings", [{"login": LOGIN, "authentication": "login"}], indirect=True)
 async def test_nobody_is_let_in_on_a_broker_that_is_shared(client):
     refused = await client("POST", "/api/clients", {"name": "explorer"}, status=409)
     assert "on the broker itself" in refused["hint"]

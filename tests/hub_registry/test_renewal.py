@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from bus.rpc import Caller, CallRequest
 from contracts.claims import Claims
+from contracts.devices.joining import BusAccess
 from contracts.devices.rpc import Actor
 from contracts.errors import Unauthorized
 from hub_registry.devices.presence import PresenceChange, PresenceState
@@ -57,8 +58,10 @@ async def test_a_call_that_is_open_while_the_token_is_renewed_runs_once_and_is_a
     port = free_port()
     settings = RegistrySettings(
         database=tmp_path / "hub" / "hub.db",
-        brokers=(f"mqtt://127.0.0.1:{port}",),
-        authentication="token" if kind == "mosquitto" else "proof",
+        bus=BusAccess(
+            brokers=(f"mqtt://127.0.0.1:{port}",),
+            authentication="token" if kind == "mosquitto" else "proof",
+        ),
     )
     async with (
         open_registry(settings, key=hub_key) as registry,

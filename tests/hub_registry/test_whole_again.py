@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from bus.link import Link
 from contracts import topics
+from contracts.devices.joining import BusAccess
 from hub_registry.devices.presence import PresenceState
 from spoke.app import open_spoke
 from spoke.settings import SpokeSettings
@@ -37,7 +38,12 @@ async def hub(tmp_path, mosquitto, hub_key) -> AsyncIterator[Hub]:
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "coffee.py").write_text(SKILL)
     async with (
-        open_hub(tmp_path / "hub", mosquitto.url, key=hub_key, brokers=(mosquitto.url,)) as hub,
+        open_hub(
+            tmp_path / "hub",
+            mosquitto.url,
+            key=hub_key,
+            bus=BusAccess(brokers=(mosquitto.url,), authentication="proof"),
+        ) as hub,
         over_http(hub.registry) as url,
     ):
         device = await hub.registry.devices.add("Kitchen", owner="admin")

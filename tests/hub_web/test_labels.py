@@ -15,7 +15,7 @@ from hub_live.memory.skill import MemorySkill
 from hub_live.topics.skill import BusSkill
 from hub_live.watchers.skill import WatcherSkill
 from hub_live.world.world import WorldSkill
-from hub_server.help_skill import HelpSkill
+from hub_server.http.sentences import HelpSkill
 from hub_web.texts import catalogue
 from spoke.integrations import available, skill_of
 from spoke.nodes.skill import NodesSkill

@@ -9,7 +9,6 @@ from contracts.answers.devices import DeviceAnswer, InvitationAnswer, Waiting
 from contracts.errors import NotFound
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
-from hub_registry.http import joining
 from hub_web import limits
 from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
@@ -67,7 +66,7 @@ async def devices() -> None:
     async def show() -> None:
         nonlocal shape
         found = await view.api(operations.list_devices, loads=True)
-        asking = await view.api(joining.list_waiting) if view.is_admin else []
+        asking = await view.api(operations.list_waiting) if view.is_admin else []
         narrowing.set_visibility(len(found) >= limits.SEARCHED_DEVICES)
         shown = [each for each in found if _matches(each, str(words.value or ""), str(kind.value or ""))]
         still = [each.model_copy(update=dict.fromkeys(_CHANGING)) for each in shown]
@@ -222,7 +221,7 @@ def _asking(asking: list[Waiting], show: Show) -> None:
                 ui.element("div").classes("sb-grow")
 
                 async def refuse(code: str = each.code) -> None:
-                    await view.api(joining.refuse, code)
+                    await view.api(operations.refuse, code)
                     await show()
 
                 view.button(text("Refuse"), refuse, kind="danger")
@@ -233,7 +232,7 @@ async def enter_code() -> None:
 
     async def look() -> bool:
         wanted = _plain(code.value)
-        waiting = await view.api(joining.list_waiting)
+        waiting = await view.api(operations.list_waiting)
         match = [each for each in waiting if _plain(each.code) == wanted]
         if not match:
             hint = text("A code is good for ten minutes.")
@@ -256,7 +255,7 @@ def _compare(asking: Waiting, box: ui.dialog) -> None:
     shared = switch(text("For everybody at home"), True)
 
     async def approve() -> None:
-        approved = await view.api(joining.approve, asking.code, asking.fingerprint, name.value.strip())
+        approved = await view.api(operations.approve, asking.code, asking.fingerprint, name.value.strip())
         if shared.value:
             await view.api(operations.change_device, approved.id, DeviceChange(shared=True))
         box.close()

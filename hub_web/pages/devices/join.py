@@ -6,7 +6,6 @@ from nicegui import ui
 
 from contracts.answers.devices import InvitationAnswer
 from hub_registry.http import devices as operations
-from hub_registry.http import joining
 from hub_server.system.first_steps import LanState, show_lan
 from hub_web import limits
 from hub_web.api import part
@@ -101,7 +100,7 @@ class _Progress:
         await show()
 
     async def _show(self) -> None:
-        waiting = await view.api(joining.list_waiting)
+        waiting = await view.api(operations.list_waiting)
         came = [each for each in await view.api(operations.list_devices) if each.id not in self._before]
         with refilled(self._place):
             for device in came:
@@ -123,5 +122,5 @@ class _Progress:
                 dot("plain", text("Waiting for a device that asks to join …"))
 
     async def _refuse(self, code: str) -> None:
-        await view.api(joining.refuse, code)
+        await view.api(operations.refuse, code)
         await self._show()

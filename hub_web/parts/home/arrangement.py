@@ -9,7 +9,7 @@ from nicegui import ui
 from contracts.answers.people import HomeCard, HomeLayout
 from contracts.errors import Conflict
 from contracts.limits import MAX_LABEL, MOST_HOME_CARDS, MOST_HOME_NAMES
-from hub_registry.http.home import arrange_home, show_home
+from hub_registry.http.sessions import arrange_home, show_home
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.layout import Words, icon_button
 from hub_web.texts import text
