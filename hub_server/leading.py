@@ -19,6 +19,7 @@ from hub_agent.bus.bus_login import link_settings
 from hub_agent.bus.home_link import HomeLink, HomeTopics, open_home_link, purge_home
 from hub_agent.bus.wake_words import open_wake_words
 from hub_agent.calls.own_skills import HubSkill
+from hub_agent.parts import HubParts
 from hub_agent.prompt import Asked, Contribution, PromptPart
 from hub_home_assistant.outward import open_outward
 from hub_home_assistant.outward.operations import Exposing
@@ -29,7 +30,6 @@ from hub_registry.storage.tables import now
 from hub_server import limits
 from hub_server.live import PROMPT_PARTS, Live, live_operations, open_live
 from hub_server.mcp.clients import McpClients, mcp_servers
-from hub_server.parts import HubParts
 
 _log = logging.getLogger(__name__)
 
@@ -165,16 +165,7 @@ async def open_leading(
         await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, bus, parts.trail))
         await stack.enter_async_context(open_wake_words(registry.directory, bus))
         outward = await stack.enter_async_context(
-            open_outward(
-                settings,
-                registry,
-                bus,
-                home,
-                manager=parts.manager,
-                ask=agent.assistant.ask,
-                feed=live.feed,
-                events=live.events,
-            )
+            open_outward(parts, home, feed=live.feed, events=live.events)
         )
         if announce is not None:
             supervise(tasks, announce, name="announcement")

@@ -14,6 +14,7 @@ from contracts.answers.live import LinkName
 from contracts.errors import FileProblem, NotFound, StorageError
 from hub_agent.bus.home_link import HomeLink
 from hub_agent.calls.own_skills import HubSkill
+from hub_agent.parts import HubParts
 from hub_agent.prompt import Contribution
 from hub_agent.settings import ProtobufSettings
 from hub_home_assistant.inward import Inward
@@ -46,7 +47,6 @@ from hub_live.world import World, WorldSkill, open_world
 from hub_live.world.operations import world as world_operations
 from hub_live.world.section import world_part
 from hub_registry.access.bearer import Bearer
-from hub_server.parts import HubParts
 
 live_operations: Final[tuple[Resource[Any, Bearer], ...]] = (
     event_operations,
@@ -182,27 +182,9 @@ async def open_live(
         has_others = settings.home_link is not None and not settings.home_link.is_bus
         world = await stack.enter_async_context(open_world(registry.directory, feed, home=has_others))
         watchers = await stack.enter_async_context(
-            open_watchers(
-                settings,
-                registry,
-                link=bus.link,
-                feed=feed,
-                events=events,
-                captures=captures,
-                world=world,
-                manager=manager,
-                gateway=parts.gateway,
-            )
+            open_watchers(parts, feed=feed, events=events, captures=captures, world=world)
         )
-        timers = await stack.enter_async_context(
-            open_timers(
-                registry,
-                events,
-                instance=settings.instance,
-                household=settings.household,
-                manager=manager,
-            )
-        )
+        timers = await stack.enter_async_context(open_timers(parts, events))
         home_assistant = Inward(assistant, world=world, feed=feed, registry=registry)
         stack.enter_context(home_assistant.running(tasks))
         memory = await stack.enter_async_context(

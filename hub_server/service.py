@@ -44,6 +44,7 @@ from hub_agent.calls.own_skills import OwnSkills
 from hub_agent.chat.assistant import Ask
 from hub_agent.chat.history import Histories
 from hub_agent.chat.opening import open_agent
+from hub_agent.parts import HubParts
 from hub_agent.settings import HubSettings, LanSettings
 from hub_registry.access.bearer import Gate
 from hub_registry.access.hub_key import load_hub_key
@@ -59,7 +60,6 @@ from hub_server.http.sentences import HelpSkill, Sentences
 from hub_server.leading import Leader, open_leading
 from hub_server.live import Live
 from hub_server.mcp.http import Mcp
-from hub_server.parts import HubParts
 from hub_server.seeing.http import MetricsRoute
 from hub_server.seeing.metrics import Metrics
 from hub_server.system.host import Health, Host

@@ -16,7 +16,7 @@ from sqlmodel import Session, col, delete, select
 from agent_core.times import Since, utc
 from chat.turns import Turn, Turns
 from contracts.answers.record import TurnCosts, TurnPage, TurnShown, TurnSummary
-from contracts.chat import Mode, TurnOutcome, TurnState
+from contracts.chat import TurnOutcome
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.tracing.trace import SpanDetail, TurnSpan, own_ms
@@ -200,26 +200,13 @@ def _costs(spans: Sequence[TurnSpan] | None) -> TurnCosts:
 
 def _summary(row: TurnRow, costs: TurnCosts, user: str) -> TurnSummary:
     """Return a turn for a person, with what its models took."""
-    is_own, ended = row.user == user, row.ended_at
-    return TurnSummary(
-        **vars(costs),
-        turn=row.turn,
-        conversation=row.conversation if is_own else None,
-        user=row.user,
-        agent=row.agent,
-        device=row.device,
-        origin=row.origin,
-        question=row.question[: limits.MAX_QUESTION_LISTED] if is_own else None,
-        at=row.at,
-        ended_at=ended,
-        ms=None if ended is None else round((ended - row.at).total_seconds() * 1000),
-        state=cast("TurnState", row.state),
-        outcome=cast("TurnOutcome | None", row.outcome),
-        problem=row.problem if is_own else "",
-        reason=row.reason,
-        replaced_by=row.replaced_by,
-        mode=cast("Mode | None", row.mode),
-    )
+    ended = row.ended_at
+    shown = vars(row) | vars(costs)
+    shown["question"] = row.question[: limits.MAX_QUESTION_LISTED]
+    shown["ms"] = None if ended is None else round((ended - row.at).total_seconds() * 1000)
+    if row.user != user:
+        shown |= {"conversation": None, "question": None, "problem": ""}
+    return TurnSummary.model_validate(shown, extra="ignore")
 
 
 def plain_detail(span: TurnSpan) -> SpanDetail:

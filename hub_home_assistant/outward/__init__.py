@@ -19,19 +19,15 @@ from chat.tasks import open_tasks, supervise
 from contracts import topics
 from contracts.answers.system import Discovery
 from contracts.errors import Forbidden
-from hub_agent.bus.connection import Bus
 from hub_agent.bus.home_link import HomeLink
-from hub_agent.calls.device_manager import DeviceManager
-from hub_agent.chat.assistant import Ask
-from hub_agent.settings import HubSettings
+from hub_agent.parts import HubParts
 from hub_home_assistant.outward.commands import Commands
 from hub_home_assistant.outward.configs import Place
 from hub_home_assistant.outward.exposures import Exposures
-from hub_home_assistant.outward.hub import HubParts
+from hub_home_assistant.outward.hub import HubEntities
 from hub_home_assistant.outward.publishing import Publishing
 from hub_live.events import Events
 from hub_live.topics import Feed
-from hub_registry.registry import Registry
 
 __all__ = ["Outward", "open_outward"]
 
@@ -50,22 +46,15 @@ class Outward:
     exposures: Exposures
     discovery: Discovery
     publishing: Publishing | None = None
-    parts: HubParts | None = None
+    parts: HubEntities | None = None
 
 
 @asynccontextmanager
 async def open_outward(
-    settings: HubSettings,
-    registry: Registry,
-    bus: Bus,
-    home: HomeLink | None,
-    *,
-    manager: DeviceManager,
-    ask: Ask,
-    feed: Feed,
-    events: Events,
+    parts: HubParts, home: HomeLink | None, *, feed: Feed, events: Events
 ) -> AsyncIterator[Outward]:
     """Publish what is exposed, and carry out what is asked for, for as long as the context is open."""
+    settings, registry, service = parts.settings, parts.registry, parts.bus.service
     exposures = Exposures(registry.store)
     await exposures.load()
     outward = Outward(exposures, settings.discovery)
@@ -77,24 +66,24 @@ async def open_outward(
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         place = partial(Place.of, registry.hub_id, settings.instance)
         publishing = Publishing(registry.directory, exposures, home, settings.discovery, place, tasks)
-        parts = HubParts(registry, ask, events, publishing)
-        publishing.extend, publishing.url = parts.extend, registry.settings.url
+        entities = HubEntities(registry, parts.agent.assistant.ask, events, publishing)
+        publishing.extend, publishing.url = entities.extend, registry.settings.url
         publishing.language = settings.household.language
-        commands = Commands(registry, manager, publishing)
-        outward.publishing, outward.parts = publishing, parts
+        commands = Commands(registry, parts.manager, publishing)
+        outward.publishing, outward.parts = publishing, entities
         for sample in feed.known(topics.STATE.filter()):
             publishing.hear_state(sample)
         for sample in feed.known(topics.WATCHER.filter()):
-            parts.hear_watcher(sample)
+            entities.hear_watcher(sample)
         for followed, hear in (
             (topics.STATE.filter(), publishing.hear_state),
             (topics.EVENT.filter(), publishing.hear_event),
-            (topics.WATCHER.filter(), parts.hear_watcher),
-            (topics.USER_EVENT.filter(kind="watcher"), parts.hear_decision),
+            (topics.WATCHER.filter(), entities.hear_watcher),
+            (topics.USER_EVENT.filter(kind="watcher"), entities.hear_decision),
         ):
             stack.enter_context(feed.follow(followed, hear))
         stack.callback(registry.directory.on_change(lambda _: publishing.refresh()))
-        stack.callback(bus.service.on_presence(lambda change: publishing.refresh(change.device)))
+        stack.callback(service.on_presence(lambda change: publishing.refresh(change.device)))
         stack.callback(exposures.on_change(publishing.refresh))
         # Its own retained messages may be gone: a broker without persistence was restarted.
         stack.callback(home.link.on_connected(publishing.resend))

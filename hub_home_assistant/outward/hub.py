@@ -32,7 +32,7 @@ _NOTES: Final = "The message came from Home Assistant, over the MQTT broker of t
 """With notes a turn has text of strangers: any client of that broker can write there."""
 
 
-class HubParts:
+class HubEntities:
     """Adds them to the announcement of the hub, and answers what is written there."""
 
     def __init__(self, registry: Registry, ask: Ask, events: Events, publishing: Publishing) -> None:

@@ -3,11 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from agent_core.gateway.protocol import Gateway
-from bus.link import Link
 from chat.tasks import open_tasks, supervise
-from hub_agent.calls.device_manager import DeviceManager
-from hub_agent.settings import HubSettings
+from hub_agent.parts import HubParts
 from hub_live.captures.captures import Captures
 from hub_live.events import Events
 from hub_live.topics import Feed
@@ -28,23 +25,14 @@ from hub_live.watchers.watchers import Watchers
 from hub_live.watchers.words.proposals import Proposals
 from hub_live.watchers.words.sentence import Naming, plain
 from hub_live.world import World
-from hub_registry.registry import Registry
 
 
 @asynccontextmanager
 async def open_watchers(
-    settings: HubSettings,
-    registry: Registry,
-    *,
-    link: Link,
-    feed: Feed,
-    events: Events,
-    captures: Captures,
-    world: World,
-    manager: DeviceManager,
-    gateway: Gateway,
+    parts: HubParts, *, feed: Feed, events: Events, captures: Captures, world: World
 ) -> AsyncIterator[Watchers]:
     """Watch for as long as the context is open."""
+    settings, registry = parts.settings, parts.registry
 
     def naming(user: str) -> Naming:
         return Naming(world, registry.directory.seen_by(user))
@@ -54,8 +42,8 @@ async def open_watchers(
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         evaluations = Evaluations(
             store=store,
-            model=WatcherModel(gateway, settings.household, only=settings.watchers.model),
-            manager=manager,
+            model=WatcherModel(parts.gateway, settings.household, only=settings.watchers.model),
+            manager=parts.manager,
             announcer=Announcer(events, feed, tasks, lambda user, call: plain(naming(user).call(call))),
             registry=registry,
             limits=EvaluationLimits(settings.watchers),
@@ -90,7 +78,7 @@ async def open_watchers(
             rows=rows,
         )
         stack.callback(feed.on_gap(engine.gap))
-        stack.callback(link.on_connected(watchers.announce))
+        stack.callback(parts.bus.link.on_connected(watchers.announce))
         registry.search.set_rules(watchers.meant)
         await watchers.load()
         await watchers.announce()

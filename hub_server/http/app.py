@@ -26,6 +26,7 @@ from contracts.answers.system import LinkHealth
 from contracts.errors import Forbidden, NotFound, Unauthorized
 from hub_agent.agents.operations import agents as agent_operations
 from hub_agent.calls.audit_log import AuditLog
+from hub_agent.parts import HubParts
 from hub_agent.prompt.operations import Prompts, prompt
 from hub_agent.settings import HttpSettings
 from hub_home_assistant.inward.client import HomeAssistantHealth
@@ -42,7 +43,6 @@ from hub_server.http.skills import calls
 from hub_server.http.turns import Turns, turns
 from hub_server.leading import Leader
 from hub_server.mcp.http import Mcp
-from hub_server.parts import HubParts
 from hub_server.seeing.http import MetricsRoute
 from hub_server.system.cluster import Cluster, cluster
 from hub_server.system.first_steps import first_steps

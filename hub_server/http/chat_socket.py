@@ -40,9 +40,9 @@ from contracts.errors import Conflict, NotFound, StrawberryError, TooManyRequest
 from contracts.rates import Slots, TokenBucket
 from contracts.validation import parsed
 from hub_agent.chat.assistant import key_of
+from hub_agent.parts import HubParts
 from hub_registry.access.bearer import Bearer
 from hub_server import limits
-from hub_server.parts import HubParts
 
 _log = logging.getLogger(__name__)
 

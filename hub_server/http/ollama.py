@@ -28,8 +28,8 @@ from chat.turns import Turn
 from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
 from contracts.phrases import for_people
 from contracts.wire import Json, rfc3339
+from hub_agent.parts import HubParts
 from hub_registry.access.bearer import Bearer
-from hub_server.parts import HubParts
 
 _VERSION: Final = "0.12.6"
 """The version of Ollama whose API this is; clients ask for it to know what they may use."""

@@ -89,11 +89,5 @@ async def changes(turns: Turns, asking: Bearer, turn: str) -> TurnChanges:
 
 def _shown(row: AuditRow, directory: Directory) -> TurnChange:
     entry = directory.get(row.device)
-    return TurnChange(
-        device=row.device,
-        skill=row.skill,
-        method=row.method,
-        outcome=row.outcome,
-        at=row.at,
-        device_name=row.device if entry is None else entry.display_name,
-    )
+    name = row.device if entry is None else entry.display_name
+    return TurnChange.model_validate(vars(row) | {"device_name": name}, extra="ignore")

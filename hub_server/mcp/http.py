@@ -20,9 +20,9 @@ from chat.http.limits import WITH_TOKEN
 from chat.http.streams import Client, farewell
 from contracts.devices.presence import Revocation
 from contracts.errors import ConfigError
+from hub_agent.parts import HubParts
 from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRuns
-from hub_server.parts import HubParts
 
 if TYPE_CHECKING:
     from hub_server.mcp.server import McpServer

@@ -33,6 +33,7 @@ from contracts.chat import ConfirmationWanted, SkillCalled
 from contracts.errors import Forbidden, StrawberryError
 from contracts.validation import validated
 from hub_agent.agents.agent import ASSISTANT
+from hub_agent.parts import HubParts
 from hub_live.captures.operations import file, list_captures, list_files
 from hub_live.world.operations import look
 from hub_registry.access.bearer import Bearer
@@ -40,7 +41,6 @@ from hub_registry.http.devices import list_devices, show_device
 from hub_registry.http.skills import describe_skill, list_skills
 from hub_server import limits
 from hub_server.mcp.runs import BEARER, ToolRun, ToolRuns
-from hub_server.parts import HubParts
 
 _INSTRUCTIONS: Final = (
     "Strawberry is the assistant of a home. Find skills with search_skills, read how one is called with "

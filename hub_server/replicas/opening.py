@@ -13,12 +13,12 @@ from starlette.routing import Route
 
 from chat.tasks import open_tasks, supervise
 from contracts import own_version
+from hub_agent.parts import HubParts
 from hub_agent.settings import MAIN
 from hub_registry.storage.replicas import Replica, Term
 from hub_registry.storage.tables import ReplicaRow, now
 from hub_server import limits
 from hub_server.http.app import Services
-from hub_server.parts import HubParts
 from hub_server.replicas.files import SharedFiles
 from hub_server.replicas.live import RemoteLive
 from hub_server.replicas.passing import Passing

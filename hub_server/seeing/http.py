@@ -17,10 +17,10 @@ from contracts import own_version
 from contracts.addresses import is_loopback
 from contracts.answers.system import ClusterMember
 from contracts.errors import Forbidden, StorageError
+from hub_agent.parts import HubParts
 from hub_live.watchers.tables import WatcherRow
 from hub_registry.storage.tables import now
 from hub_server.leading import Leader
-from hub_server.parts import HubParts
 from hub_server.seeing.metrics import Histogram, Metrics
 
 _FORWARDED: Final = (

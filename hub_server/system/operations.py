@@ -20,11 +20,11 @@ from chat.http.streams import HEARTBEAT_S, EventStream
 from chat.operations import ADMIN, Needs, Resource
 from contracts.errors import ConfigError, Conflict, InvalidMessage, LinkError
 from contracts.wire import Part, Timestamp
+from hub_agent.parts import HubParts
 from hub_registry.access.bearer import Bearer
 from hub_registry.http.devices import device_answer
 from hub_server import limits
 from hub_server.leading import Leader
-from hub_server.parts import HubParts
 from hub_server.system.host import BackupContents, CheckAnswer, Health, Host
 from hub_server.system.logs import LogLine
 from identity.files import make_private_directory

@@ -29,7 +29,7 @@ from hub_agent.tables import ExposureRow
 from hub_home_assistant.outward.commands import read_command
 from hub_home_assistant.outward.configs import Announcement, Command, Place
 from hub_home_assistant.outward.exposures import Exposures
-from hub_home_assistant.outward.hub import HubParts
+from hub_home_assistant.outward.hub import HubEntities
 from hub_home_assistant.outward.publishing import Publishing
 from hub_home_assistant.outward.rules import Entity, entities_of
 from hub_live.topics import Sample
@@ -457,13 +457,13 @@ async def test_the_nearest_decision_counts_also_after_a_restart(exposures: Expos
 
 def parts_of_hub(
     ask: Any = None, *, events: Any = None, discovery: Discovery = "entity", tasks: Any = None
-) -> HubParts:
+) -> HubEntities:
     """Everything that the hub can show, exposed by Ann."""
     exposed: Any = SimpleNamespace(find=lambda path: ExposureRow(path=path, shown=True, user="ann", at=now()))
     publishing: Any = SimpleNamespace(
         exposures=exposed, discovery=discovery, tasks=tasks, refresh=lambda _: None
     )
-    parts = HubParts(registry_of_ann(), ask, events, publishing)
+    parts = HubEntities(registry_of_ann(), ask, events, publishing)
     state = WatcherState(name="warm", state="active", at=now())
     topic = topics.WATCHER.build(user="admin", watcher="w1")
     parts.hear_watcher(Sample("bus", topic, 0.0, state.model_dump_json().encode()))

@@ -26,6 +26,7 @@ from contracts.wire import Json, Part, Timestamp, rfc3339
 from hub_agent.calls.audit import Origin
 from hub_agent.calls.device_manager import DeviceManager
 from hub_agent.calls.own_skills import Asking
+from hub_agent.parts import HubParts
 from hub_live import limits
 from hub_live.events import EventData, Events, NotificationData
 from hub_live.events.kinds import TimerData
@@ -463,11 +464,18 @@ def _change(timer: str, *, due: datetime | None) -> Update | Delete:
 
 
 @asynccontextmanager
-async def open_timers(
-    registry: Registry, events: Events, *, instance: str, household: Household, manager: DeviceManager
-) -> AsyncIterator[Timers]:
+async def open_timers(parts: HubParts, events: Events) -> AsyncIterator[Timers]:
     """Keep timers for as long as the context is open."""
+    settings, registry = parts.settings, parts.registry
     async with open_tasks(contained=True) as tasks:
-        timers = Timers(registry.store, events, instance, household, manager, registry, tasks)
+        timers = Timers(
+            registry.store,
+            events,
+            settings.instance,
+            settings.household,
+            parts.manager,
+            registry,
+            tasks,
+        )
         supervise(tasks, timers.run, name="timers")
         yield timers
