@@ -98,10 +98,6 @@ class HttpSettings(HttpTable):
         return bool(self.base_path or self.names or self.trusted_proxies)
 
 
-def _taken_for_ours() -> bool:
-    return True
-
-
 class BusSettings(Strict):
     """The broker that is the bus of this home.
 
@@ -125,7 +121,7 @@ class BusSettings(Strict):
     ca: str | None = None
     addresses: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
-    is_ours: Callable[[], bool] = Field(default=_taken_for_ours, repr=False)
+    is_ours: Callable[[], bool] = Field(default=lambda: True, repr=False)
 
     @property
     def urls(self) -> tuple[str, ...]:

@@ -169,7 +169,8 @@ async def open_hub(settings: HubSettings, *, host: Host | None = None) -> AsyncI
         )
         operations = Operations(gate, connections)
         leader = Leader(operations)
-        pool = Lazy(partial(open_pool, _pool_settings(settings)), tasks=tasks, name="sandbox")
+        sandbox = PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
+        pool = Lazy(partial(open_pool, sandbox), tasks=tasks, name="sandbox")
         agent = await stack.enter_async_context(
             open_agent(
                 settings,
@@ -359,10 +360,6 @@ def _registry_settings(settings: HubSettings, lan: "Lan | None") -> RegistrySett
         for_emqx=bus.kind == "emqx",
         url=lan.url + settings.http.base_path if lan else None,
     )
-
-
-def _pool_settings(settings: HubSettings) -> PoolSettings:
-    return PoolSettings(settings.home / "sandbox", **settings.sandbox.model_dump())
 
 
 def _health(of: HubParts, leader: Leader) -> Health:

@@ -29,7 +29,7 @@ from contracts import topics
 from contracts.access import Principal, Right, rights
 from contracts.errors import Conflict, LinkError
 
-__all__ = ["BASE", "OURS", "WantedClient", "ensure", "role_changes", "role_name", "role_of", "roles_used"]
+__all__ = ["BASE", "OURS", "WantedClient", "ensure", "role_changes", "role_name"]
 
 OURS: Final = "strawberry-"
 """Every role of ours begins with it, and no other should."""
@@ -40,16 +40,6 @@ _LAST: Final = 0
 
 def role_name(principal: Principal) -> str:
     return f"{OURS}{principal.kind}-{principal.id}"
-
-
-def role_of(principal: Principal) -> Role:
-    return Role(rolename=role_name(principal), acls=frozenset(_acls(principal)))
-
-
-def roles_used(principal: Principal) -> frozenset[RoleUse]:
-    """List the roles that a principal's client has."""
-    own = RoleUse(rolename=role_name(principal), priority=_FIRST)
-    return frozenset((own, RoleUse(rolename=BASE.rolename, priority=_LAST)))
 
 
 def _acls(principal: Principal) -> Iterator[Acl]:
@@ -110,18 +100,19 @@ class WantedClient:
 
     @cached_property
     def role(self) -> Role:
-        return role_of(self.principal)
+        return Role(rolename=role_name(self.principal), acls=frozenset(_acls(self.principal)))
 
     @cached_property
     def creation(self) -> CreateClient:
         """The command that makes the client."""
+        own = RoleUse(rolename=self.role.rolename, priority=_FIRST)
         return CreateClient(
             username=self.username,
             password=self.password,
             clientid=None if self.any_client_id else self.username,
             textname=self.owner,
             textdescription=f"password {_fingerprint(self.password)}",
-            roles=roles_used(self.principal),
+            roles=frozenset((own, RoleUse(rolename=BASE.rolename, priority=_LAST))),
         )
 
     def changes(self, state: DynsecState) -> list[Command]:

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from broker.limits import MOSQUITTO_ANSWER_S
 from broker.mosquitto.clients import OURS, WantedClient, ensure
-from broker.mosquitto.commands import Acl, Client
+from broker.mosquitto.commands import Acl
 from broker.mosquitto.dynsec import DynamicSecurity, DynsecState
 from broker.mosquitto.own_logins import ADMIN, HUB, hub_login
 from broker.probe import ProbeLogin, open_probe
@@ -185,15 +185,12 @@ async def _others(security: DynamicSecurity, state: DynsecState, admins: set[str
             continue
         rolenames = {use.rolename for use in client.roles}
         rolenames = rolenames.union(*(roles_of.get(each.groupname, set()) for each in client.groups))
-        others.append(OtherClient(client.username, _name_of(client), reaches(rolenames)))
+        name = client.textname or client.textdescription
+        others.append(OtherClient(client.username, name, reaches(rolenames)))
     nameless = await security.anonymous_group()
     if nameless:
         others.append(OtherClient("", _NAMELESS, reaches(roles_of.get(nameless, set()))))
     return others
-
-
-def _name_of(client: Client) -> str:
-    return client.textname or client.textdescription
 
 
 def _reaches(acl: Acl) -> bool:

@@ -134,7 +134,9 @@ async def enter_hub(
         lan.on_renewed(hub.reload_certificate)
     # They are loaded once the hub is ready, and asked for before.
     hub.pages.expect()
-    urls = _lan_urls(hub, lan)
+    urls: tuple[str, ...] = ()
+    if lan is not None and hub.lan_port is not None:
+        urls = lan.urls("http" if lan.context is None else "https", hub.lan_port)
     report.state("hub", *_described(hub, lan, urls), url=hub.url, urls=urls, key=hub.registry.key.kid)
     if lan is not None and all(map(is_local, bus.addresses or (bus.url,))):
         report.say(
@@ -205,12 +207,6 @@ async def await_broker(hub: Hub, *, report: Reporter) -> None:
         problem=problem,
     )
     await hub.link.wait_connected()
-
-
-def _lan_urls(hub: Hub, lan: "Lan | None") -> tuple[str, ...]:
-    if lan is None or hub.lan_port is None:
-        return ()
-    return lan.urls("http" if lan.context is None else "https", hub.lan_port)
 
 
 def _described(hub: Hub, lan: "Lan | None", urls: tuple[str, ...]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final, Literal, cast
+from typing import Annotated, BinaryIO, Final, cast
 
 from pydantic import Field, SecretStr
 from starlette.requests import Request
@@ -26,16 +26,13 @@ from hub_registry.http.devices import device_answer
 from hub_server import limits
 from hub_server.leading import Leader
 from hub_server.system.host import BackupContents, CheckAnswer, Health, Host
-from hub_server.system.logs import LogLine
+from hub_server.system.logs import Level, ShownLine
 from identity.files import make_private_directory
 from sandbox_host.pool import PoolState
 
 _log = logging.getLogger(__name__)
 
 _PIECE: Final = 256 * 1024
-Level = Literal["debug", "info", "warning", "error"]
-_LEVELS: Final[dict[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_NAMES: Final = {number: name for name, number in _LEVELS.items()}
 
 
 class DatabaseState(Part):
@@ -65,16 +62,6 @@ class SystemState(HubState):
     """The running hub, and whether it starts again by itself."""
 
     can_restart: bool
-
-
-class ShownLine(Part):
-    """A line of the log."""
-
-    id: int
-    at: Timestamp
-    level: Level
-    logger: str
-    text: str
 
 
 class RestorableBackup(BackupContents):
@@ -155,11 +142,11 @@ async def follow_lines(
     async def lines(after: int, recent: list[ShownLine]) -> AsyncIterator[ShownLine | None]:
         for line in recent:
             yield line
-        async for some in system.host.logs.follow(after, level=_LEVELS[level], idle_s=HEARTBEAT_S):
+        async for some in system.host.logs.follow(after, level=level, idle_s=HEARTBEAT_S):
             if time.time() >= asking.claims.exp:
                 return
             for each in some:
-                yield _shown(each)
+                yield each
             if not some:
                 yield None
 
@@ -239,13 +226,8 @@ async def restore(
 
 
 def _recent(system: System, level: Level, last: int) -> list[ShownLine]:
-    lines = system.host.logs.lines(level=_LEVELS[level])
-    return [_shown(line) for line in lines[max(len(lines) - last, 0) :]]
-
-
-def _shown(line: LogLine) -> ShownLine:
-    level = _NAMES.get(line.level // 10 * 10, "error")
-    return ShownLine(id=line.id, at=line.at, level=level, logger=line.logger, text=line.text)
+    lines = system.host.logs.lines(level=level)
+    return lines[max(len(lines) - last, 0) :]
 
 
 @asynccontextmanager

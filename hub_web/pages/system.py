@@ -15,7 +15,8 @@ from hub_agent.settings import BusKind
 from hub_server.system import first_steps, operations
 from hub_server.system.cluster import status
 from hub_server.system.host import CheckAnswer
-from hub_server.system.operations import RestorableBackup, ShownLine, SystemState
+from hub_server.system.logs import ShownLine
+from hub_server.system.operations import RestorableBackup, SystemState
 from hub_web import limits
 from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.files import FileField, in_browser, size
