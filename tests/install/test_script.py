@@ -108,6 +108,7 @@ def machine(tmp_path: Path, built: list[Path], index: str) -> Machine:
         "PYTHON": sys.executable,
         "PYTHONPATH": str(dependencies),
         "PIP_NO_DEPS": "1",
+        "PIP_NO_COMPILE": "0",  # pip reads it so: nothing is compiled that is not run
         "PIP_INDEX_URL": index,
         "CALLS": str(tmp_path / "calls"),
         "BROKEN": str(tmp_path / "broken"),
@@ -165,24 +166,11 @@ def index(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_an_update_keeps_the_version_before_to_go_back_to(
+def test_an_update_that_does_not_start_changes_nothing_and_another_keeps_the_version_before(
     machine: Machine, built: list[Path], tmp_path: Path
 ) -> None:
-    newer = with_version(built[0], "0.2.0", tmp_path)
-    # Left by an update that was killed.
-    (machine.root / "current.new").symlink_to("nothing")
-    assert "strawberry 0.2.0" in machine.strawberry("update", "--from", newer.name)
-    assert "strawberry 0.1.0" in machine.strawberry("update", "--rollback")
-    assert "strawberry 0.2.0" in machine.strawberry("update", "--rollback")
-    # Of three versions the oldest is removed.
-    assert "strawberry 0.1.0" in machine.strawberry("update", "--from", str(built[0]))
-    assert len(machine.versions) == 2
-    assert "0.3.0 is available, this is 0.1.0" in machine.strawberry("update", "--check")
-
-
-def test_a_version_that_does_not_start_changes_nothing(
-    machine: Machine, built: list[Path], tmp_path: Path
-) -> None:
+    unit = machine.strawberry("service", "install", "up", "--print")
+    assert f'ExecStart="{machine.directory}/.local/share/strawberry/current/bin/strawberry" "up"' in unit
     broken = with_version(built[0], "0.2.0", tmp_path, entry="deploy.cli.nothing")
     assert "Nothing was changed" in machine.strawberry("update", "--from", str(broken), code=1)
     assert "there is no file" in machine.strawberry("update", "--from", "nothing.whl", code=1)
@@ -194,6 +182,16 @@ def test_a_version_that_does_not_start_changes_nothing(
     assert "0.1.0" in machine.strawberry("--version")
     assert len(machine.versions) == 1
     assert "no earlier version" in machine.strawberry("update", "--rollback", code=1)
+    newer = with_version(built[0], "0.2.0", tmp_path)
+    # Left by an update that was killed.
+    (machine.root / "current.new").symlink_to("nothing")
+    assert "strawberry 0.2.0" in machine.strawberry("update", "--from", newer.name)
+    assert "strawberry 0.1.0" in machine.strawberry("update", "--rollback")
+    assert "strawberry 0.2.0" in machine.strawberry("update", "--rollback")
+    # Of three versions the oldest is removed.
+    assert "strawberry 0.1.0" in machine.strawberry("update", "--from", str(built[0]))
+    assert len(machine.versions) == 2
+    assert "0.3.0 is available, this is 0.1.0" in machine.strawberry("update", "--check")
 
 
 def test_a_service_that_does_not_start_again_brings_the_version_before_back(
@@ -227,11 +225,6 @@ def test_a_service_that_does_not_start_again_brings_the_version_before_back(
     assert "0.2.0" in machine.strawberry("--version")
     assert (tmp_path / "calls.state").read_text() == "active\n"
     assert len(machine.versions) == 2
-
-
-def test_a_service_starts_what_an_update_puts_in_its_place(machine: Machine) -> None:
-    unit = machine.strawberry("service", "install", "up", "--print")
-    assert f'ExecStart="{machine.directory}/.local/share/strawberry/current/bin/strawberry" "up"' in unit
 
 
 def test_the_script_is_one_that_every_shell_reads() -> None:

@@ -57,6 +57,15 @@ def test_wheel_and_source_archive_have_the_files_of_the_packages_and_no_others(t
     assert {each for each in names if each.startswith(_FOLDERS)} == expected
 
 
+def installed(folder: Path, *packages: str) -> Path:
+    """Make an environment of these packages: by uv, which compiles nothing that is not run."""
+    uv, venv = str(Path(sys.executable).with_name("uv")), folder / "venv"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
+    install = [uv, "pip", "install", "--quiet", "--python", str(venv), "--constraints"]
+    subprocess.run([*install, str(ROOT / "constraints.txt"), *packages], check=True)
+    return venv
+
+
 @dataclass
 class Tried:
     """A wheel that is installed and runs.
@@ -104,10 +113,7 @@ def running(venv: Path) -> Iterator[Tried]:
 @pytest.mark.slow
 def test_an_empty_venv_needs_the_wheel_alone(built: list[Path], elsewhere: Path) -> None:
     """Sentences, and a model that is asked directly, with neither TensorZero nor Deno."""
-    venv = elsewhere / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    install = [str(venv / "bin" / "pip"), "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, str(built[0])], check=True)
+    venv = installed(elsewhere, str(built[0]))
     with running(venv) as tried:
         assert "strawberry-home[sandbox]" in tried.said()
         assert tried.run("strawberry", "chat", "turn on the lamp").stdout.strip() == "The lamp is on."
@@ -119,10 +125,7 @@ def test_an_empty_venv_needs_the_wheel_alone(built: list[Path], elsewhere: Path)
 def test_the_wheel_for_authors_is_enough_for_a_skill_and_its_types(
     built: list[Path], elsewhere: Path
 ) -> None:
-    venv = elsewhere / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    install = [str(venv / "bin" / "pip"), "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, str(built[1]), "mypy", "pytest"], check=True)
+    venv = installed(elsewhere, str(built[1]), "mypy", "pytest")
     blocks = blocks_of(ROOT / "docs" / "skills.md", "python")
     skill, test = blocks[0], next(each for each in blocks if "def test_" in each)
     (elsewhere / "test_coffee.py").write_text(test)
@@ -148,10 +151,7 @@ def test_the_wheel_with_the_hub_runs_the_first_minute_of_the_readme(
     built: list[Path], elsewhere: Path
 ) -> None:
     """All its commands, with the sandbox that it fetches, and a model by TensorZero."""
-    uv, venv = str(Path(sys.executable).with_name("uv")), elsewhere / "venv"
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
-    install = [uv, "pip", "install", "--quiet", "--python", str(venv), "--constraints"]
-    subprocess.run([*install, str(ROOT / "constraints.txt"), f"{built[0]}[hub]"], check=True)
+    venv = installed(elsewhere, f"{built[0]}[hub]")
     commands = [line[2:] for line in blocks_of(ROOT / "README.md", "console")[0].splitlines()]
     with running(venv) as tried:
         for command in (*commands, 'strawberry exec "print(6 * 7)"'):
