@@ -76,7 +76,7 @@ $(HOME_ASSISTANT)/.installed: tests/home_assistant/requirements.txt
 test-home-assistant: $(EXTRAS) $(HOME_ASSISTANT)/.installed  ## Beside a real Home Assistant, in a venv of its own
 	@$(PYTEST) 2 -m home_assistant tests/home_assistant
 
-test-web: $(AXE)  ## The web UI in a browser (Debian: chromium); pictures go to build/pictures
+test-web: $(AXE)  ## The web UI in a browser (Debian: chromium, chromium-headless-shell); pictures go to build/pictures
 	@$(PYTEST) 2 -m web tests/web
 
 test-voice: $(EXTRAS)  ## Speech, from sound files (Debian: see .ci/run)

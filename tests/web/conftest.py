@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import (
     Browser,
     BrowserContext,
+    BrowserType,
     ConsoleMessage,
     Page,
     Request,
@@ -26,6 +27,8 @@ from tests.model_server import Says, ScriptedModel, SeenRequest
 from tests.requirements import require
 
 CHROMIUM: Final = Path(os.environ.get("STRAWBERRY_CHROMIUM", "/usr/bin/chromium"))
+HEADLESS: Final = Path(os.environ.get("STRAWBERRY_CHROMIUM", "/usr/bin/chromium-headless-shell"))
+"""Chromium without the drawing of windows, half of its processor time; it knows no notifications."""
 _ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = Path(os.environ.get("STRAWBERRY_PICTURES", _ROOT / "build" / "pictures"))
 DESKTOP: Final = (1280, 800)
@@ -69,13 +72,26 @@ def lamp_device(house: House) -> str:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium, without a window."""
-    require(CHROMIUM.exists(), "Install Chromium (Debian: apt install chromium), or set STRAWBERRY_CHROMIUM.")
-    with sync_playwright() as playwright:
-        # Root may not use Chromium's own sandbox.
-        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+    with sync_playwright() as playwright, launch(playwright.chromium, HEADLESS) as browser:
         yield browser
-        browser.close()
+
+
+@pytest.fixture
+def whole_browser(browser: Browser) -> Iterator[Browser]:
+    """Chromium that knows notifications, too."""
+    with launch(browser.browser_type, CHROMIUM) as whole:
+        yield whole
+
+
+def launch(kind: BrowserType, program: Path) -> Browser:
+    """Start a browser; to be entered."""
+    hint = (
+        "Install Chromium (Debian: apt install chromium chromium-headless-shell), or set STRAWBERRY_CHROMIUM."
+    )
+    require(program.exists(), hint)
+    # Root may not use Chromium's own sandbox.
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return kind.launch(executable_path=program, args=flags)
 
 
 @dataclass
@@ -130,12 +146,13 @@ def page_of(house: House, browser: Browser) -> Iterator[Callable[..., Visitor]]:
         token: str | None = "",
         *,
         of: House = house,
+        by: Browser = browser,
         dark: bool = False,
         phone: bool = False,
         locale: str = "en-GB",
     ) -> Visitor:
         width, height = PHONE if phone else DESKTOP
-        context = browser.new_context(
+        context = by.new_context(
             viewport={"width": width, "height": height},
             has_touch=phone,
             locale=locale,

@@ -167,13 +167,13 @@ def _add_a_device(visitor: Visitor, picture: Picture, home: Path) -> None:
 
 
 def test_a_phone_whose_person_accepted_the_warning_learns_what_notifications_need(
-    browser: Browser, picture: Picture, tmp_path: Path, sandbox_files: Path
+    whole_browser: Browser, picture: Picture, tmp_path: Path, sandbox_files: Path
 ) -> None:
     with House(tmp_path / "house", sandbox=sandbox_files, debug=False) as home:
         port = free_port()
         home.start_up("--lan", "--https-port", str(port), "--mqtts-port", str(free_port()), "--no-spoke")
         url, token = f"https://127.0.0.1:{port}", Home(home.home).token_file.read_text().strip()
-        context = browser.new_context(ignore_https_errors=True, has_touch=True)
+        context = whole_browser.new_context(ignore_https_errors=True, has_touch=True)
         context.set_default_timeout(PATIENCE_MS)
         context.grant_permissions(["notifications"], origin=url)
         context.add_cookies([{"name": SESSION_COOKIE, "value": token, "url": url}])

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.house import House, wait_for
 from tests.web.conftest import Visitor
@@ -53,7 +53,7 @@ def test_a_page_brings_the_session_to_no_program_that_takes_the_port_of_the_hub(
         with ThreadingHTTPServer(("127.0.0.1", home.http_port), Other) as other:
             threading.Thread(target=other.serve_forever, daemon=True).start()
             # The clock of the page goes on while Playwright waits.
-            wait_for(lambda: page.wait_for_timeout(200) or len(asked) >= 4, what="the page to try again")
+            wait_for(lambda: page.wait_for_timeout(200) or len(asked) >= 2, what="the page to try again")
             other.shutdown()
         assert set(asked) == {("/.well-known/strawberry", None)}
         home.start_again("up")
@@ -126,9 +126,9 @@ def test_notifications_are_listed_behind_the_bell_and_told_on_any_page(
 
 
 def test_a_browser_that_wants_it_shows_notifications_while_no_page_is_open(
-    page_of: Visit, picture: Picture
+    whole_browser: Browser, page_of: Visit, picture: Picture
 ) -> None:
-    visitor = page_of(phone=True)
+    visitor = page_of(phone=True, by=whole_browser)
     visitor.context.grant_permissions(["notifications"], origin=visitor.house.url)
     # The push service of the browser is in the Internet.
     key = "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8"

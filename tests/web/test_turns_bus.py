@@ -20,7 +20,7 @@ from tests.e2e.house import House, wait_for
 from tests.model_server import Hangs, Says, ScriptedModel, calls
 from tests.mosquitto import HINT, Mosquitto, find_mosquitto
 from tests.requirements import require
-from tests.web.conftest import CHROMIUM, Visitor, asked
+from tests.web.conftest import HEADLESS, Visitor, asked, launch
 
 Visit = Callable[..., Visitor]
 Picture = Callable[[Page, str], Path]
@@ -196,7 +196,7 @@ def test_a_browser_that_does_not_read_costs_the_others_nothing(
     """A whole browser is stopped by a signal while what it shows goes on changing."""
     page = page_of(of=other).open("/turns")
     mine = set(psutil.Process().children(recursive=True))
-    stalled = browser.browser_type.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    stalled = launch(browser.browser_type, HEADLESS)
     stopped = [each for each in psutil.Process().children(recursive=True) if each not in mine]
     reader = stalled.new_page()
     token = Home(other.home).token_file.read_text()
