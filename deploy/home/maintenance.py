@@ -1,25 +1,41 @@
 """What a running hub can do to its own installation: check it, back it up, and start again restored."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from agent_core.prompt import Household
 from contracts.answers.devices import DeviceAnswer
-from contracts.answers.system import HomeAssistantTrial, McpServers
+from contracts.answers.system import HomeAssistantRules, HomeAssistantTrial, McpServers
 from contracts.errors import ConfigError
+from contracts.validation import explain
 from deploy.directory import STAGE, Home
 from deploy.home.home_assistant import read_rules
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
 from deploy.settings.options import LanOptions, check_lan_ports
-from deploy.settings.settings import check_settings, read_household, write_table
+from deploy.settings.settings import (
+    HomeAssistantTable,
+    check_settings,
+    read_household,
+    read_table,
+    write_table,
+)
 from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAccess, Settings
 from hub_server.system.logs import LogRing
 from identity.files import is_held
+
+_SHARED: Final[
+    dict[str, tuple[type[Household | HomeAssistantRules], type[Household | HomeAssistantTable]]]
+] = {
+    "household": (Household, Household),
+    "home_assistant": (HomeAssistantRules, HomeAssistantTable),
+}
+"""What of a table replicas share, and the table."""
 
 
 class Maintenance:
@@ -131,6 +147,28 @@ class Maintenance:
         table = "household" if isinstance(changed, Household) else "home_assistant"
         write_table(self._home.directory, table, changed.model_dump(mode="json", exclude_unset=True))
         return self.read_settings(type(changed))
+
+    def read_table(self, table: str) -> bytes:
+        """Return what the settings file says of a table that replicas share, as JSON."""
+        kind, whole = _SHARED[table]
+        found = read_table(self._home, table, whole) or whole()
+        values = found.model_dump(mode="json", include=set(kind.model_fields), exclude_unset=True)
+        return json.dumps(values).encode() if values else b""
+
+    def replace_table(self, table: str, content: bytes, before: bytes) -> bool:
+        """Write what another replica stored, if it is valid."""
+        kind, _ = _SHARED[table]
+        try:
+            wanted = kind.model_validate_json(content or b"{}")
+        except ValidationError as error:
+            reason = explain(error, kind, root=table)
+            raise ConfigError(f"what the database has of [{table}] cannot be used: {reason}") from None
+        check_settings(self._home)
+        if self.read_table(table) != before:
+            return False
+        values = wanted.model_dump(mode="json", exclude_unset=True)
+        write_table(self._home.directory, table, {name: values.get(name) for name in kind.model_fields})
+        return True
 
     async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
         """Try address and token, and write them into the settings."""

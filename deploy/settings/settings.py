@@ -398,6 +398,6 @@ def write_table(directory: Path, table: str, values: Mapping[str, Json]) -> None
     for name, value in values.items():
         if value is None:
             written.pop(name, None)
-        else:
+        elif written.get(name) != value:
             written[name] = value
     write_private(file, tomlkit.dumps(document).encode())

@@ -1,7 +1,8 @@
 """The files that all replicas of a hub share: what is edited at one is stored, and written at the others.
 
-They are ``SOUL.md``, ``MEMORY.md`` and ``agents/*.yml``. Python files of agents are not among them: who can
-write to the database could run programs then.
+They are ``SOUL.md``, ``MEMORY.md`` and ``agents/*.yml``, and some tables of ``strawberry.toml``. Python files
+of agents are not among them, nor tables with addresses or paths: who can write to the database could run
+programs then, or have passwords sent elsewhere.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import hashlib
 import json
 import logging
 import re
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -17,32 +19,38 @@ from pydantic import TypeAdapter
 from sqlmodel import Session, select
 
 from agent_core.files.edited_file import MAX_BYTES
-from contracts.errors import StrawberryError
+from agent_core.models.entries import SETTINGS_FILE
+from contracts.errors import ConfigError, StrawberryError
 from hub_agent.agents.agent import DIRECTORY, SUFFIX
 from hub_agent.prompt.soul import SOUL_FILE
 from hub_live.memory.memory import FILE_NAME
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import SharedFileRow
 from hub_server import limits
+from hub_server.system.host import Host
 from identity.files import write_private
 
 _log = logging.getLogger(__name__)
 
 _KNOWN: Final = "shared.json"
 _OF_HUB: Final = (SOUL_FILE, FILE_NAME)
+_HOUSEHOLD: Final = "[household]"
+_TABLES: Final = (_HOUSEHOLD, "[home_assistant]")
 _AGENT: Final = re.compile(rf"{DIRECTORY}/[A-Za-z0-9][A-Za-z0-9_-]{{0,63}}{re.escape(SUFFIX)}")
 
 
 class SharedFiles:
-    """The copies of this replica. A file that is missing counts as an empty one.
+    """The copies of this replica. A file or table that is missing counts as an empty one.
 
     Args:
+        host: Reads and writes the tables.
         home: ``STRAWBERRY_HOME``.
         hub: The directory of the hub in it.
     """
 
-    def __init__(self, store: Store, *, home: Path, hub: Path) -> None:
+    def __init__(self, store: Store, host: Host, *, home: Path, hub: Path) -> None:
         self._store = store
+        self._host = host
         self._home = home
         self._hub = hub
         # Digests of what was the same here and in the database; what differs from it was edited.
@@ -50,6 +58,8 @@ class SharedFiles:
             self._known = TypeAdapter(dict[str, str]).validate_json((hub / _KNOWN).read_bytes())
         except (OSError, ValueError):
             self._known = {}
+        # A pod has the settings of its ConfigMap at each start: what is stored counts there.
+        self._not_compared = set(_TABLES)
 
     async def run(self) -> NoReturn:
         """Keep them the same everywhere, until cancelled."""
@@ -63,6 +73,12 @@ class SharedFiles:
                     told = str(error)
                     _log.warning("files are shared with the other replicas later: %s", error)
             await asyncio.sleep(limits.REPLICA_LOOK_S)
+
+    async def leave(self) -> None:
+        """Store what was edited in the last moment, where the database answers."""
+        with suppress(StrawberryError, OSError):
+            async with asyncio.timeout(limits.REPLICA_CONNECT_S):
+                await self.sync()
 
     async def sync(self) -> None:
         """Store what was edited here, and take over what was edited elsewhere.
@@ -78,6 +94,7 @@ class SharedFiles:
             if (content := here.get(name, b"")) is not None:
                 try:
                     known[name] = await self._shared(name, content, there.get(name, ""))
+                    self._not_compared.discard(name)
                 except (StrawberryError, OSError) as error:
                     failure = error  # the others are shared all the same
         if known != self._known:
@@ -90,40 +107,56 @@ class SharedFiles:
     async def _shared(self, name: str, content: bytes, stored: str) -> str:
         """Make a file the same here and in the database; return the digest of what they have in common."""
         own, known = _digest(content), self._known.get(name, "")
+        is_first = name in self._not_compared
         if own == stored:
             return own
-        if stored == known:
+        if stored == known and not (is_first and stored):
             put = partial(_put, name, content, instead_of=stored)
             return own if await self._store.write(put) else known
         taken = await self._store.read(partial(_content, name))
+        if _digest(taken) != stored:
+            return known  # stored again just now, or a row that was altered
         is_edited = own not in ("", known)
         is_taken = await asyncio.to_thread(self._take, name, taken, content, keep=is_edited)
-        return _digest(taken) if is_taken else known
+        if is_taken and name == _HOUSEHOLD:
+            delay = 0 if is_first else limits.REPLICA_RESTART_S
+            asyncio.get_running_loop().call_later(delay, self._host.restart)
+        return stored if is_taken else known
 
     def _path(self, name: str) -> Path:
+        if name in _TABLES:
+            return self._home / SETTINGS_FILE
         return (self._hub if name in _OF_HUB else self._home) / name
 
     def _read(self) -> dict[str, bytes | None]:
         """Return the content of each file, None where it cannot be read or is too long."""
         agents = [f"{DIRECTORY}/{path.name}" for path in (self._home / DIRECTORY).glob(f"*{SUFFIX}")]
         found: dict[str, bytes | None] = {}
-        for name in (*_OF_HUB, *filter(_AGENT.fullmatch, agents), *self._known):
+        for name in (*_OF_HUB, *_TABLES, *filter(_AGENT.fullmatch, agents), *self._known):
             try:
-                content = self._path(name).read_bytes()
+                if name in _TABLES:
+                    content = self._host.read_table(name.strip("[]"))
+                else:
+                    content = self._path(name).read_bytes()
                 found[name] = content if len(content) <= MAX_BYTES else None
             except FileNotFoundError:
                 found[name] = b""
-            except OSError:
+            except (OSError, ConfigError):
                 found[name] = None
         return found
 
     def _take(self, name: str, content: bytes, before: bytes, *, keep: bool) -> bool:
         """Write a file; return False if it was edited meanwhile."""
-        path = self._path(name)
+        path, is_table = self._path(name), name in _TABLES
+        # Before anything is kept: what cannot be used is tried again each second.
+        if is_table and not self._host.replace_table(name.strip("[]"), content, before):
+            return False
         if keep:
             aside = path.with_name(f"{path.name}.before-{_digest(before)[:8]}")
             write_private(aside, before)
             _log.warning("%s was edited on two replicas; what it held here is in %s", path, aside)
+        if is_table:
+            return True
         if content:
             return write_private(path, content, instead_of=before)
         if path.exists() and path.read_bytes() != before:
@@ -138,7 +171,7 @@ def _digest(content: bytes) -> str:
 
 def _digests(session: Session) -> dict[str, str]:
     rows = session.exec(select(SharedFileRow.name, SharedFileRow.digest)).all()
-    return {name: digest for name, digest in rows if name in _OF_HUB or _AGENT.fullmatch(name)}
+    return {name: digest for name, digest in rows if name in (*_OF_HUB, *_TABLES) or _AGENT.fullmatch(name)}
 
 
 def _content(name: str, session: Session) -> bytes:

@@ -48,6 +48,7 @@ async def open_replica(
         app: Gets the routes that replicas use.
         url: Where the other replicas reach it.
     """
+    assert services.system is not None  # no replica runs without its installation
     settings, registry, bus, gate = services.settings, services.registry, services.bus, services.gate
     leader, sockets, operations = services.leader, services.sockets, services.operations
     assistant = services.agent.assistant
@@ -86,11 +87,14 @@ async def open_replica(
             # Beside it: this asks the leader, who may be stopped.
             # What a leader of another version says may be unreadable, too.
             supervise(tasks, live.run, name="replica: skills of the leader")
-            files = SharedFiles(registry.store, home=settings.home, hub=settings.directory)
+            files = SharedFiles(
+                registry.store, services.system.host, home=settings.home, hub=settings.directory
+            )
             supervise(tasks, files.run, name="replica: files")
             leads = tasks.create_task(replica.lead(lead), name="replica: lead")
 
             async def leave() -> None:
+                await files.leave()
                 leads.cancel()
                 await asyncio.wait([leads], timeout=limits.REPLICA_LEAVE_S)
                 until = time.monotonic() + limits.REPLICA_LEAVE_S

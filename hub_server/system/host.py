@@ -175,6 +175,26 @@ class Host(Protocol):
             ConfigError: If they cannot be used.
         """
 
+    def read_table(self, table: str) -> bytes:
+        """Return what the settings file alone says of `household` or `home_assistant`, as JSON; blocks.
+
+        Of Home Assistant these are its `HomeAssistantRules`. It is empty where nothing is set.
+
+        Raises:
+            ConfigError: If the settings cannot be used.
+        """
+
+    def replace_table(self, table: str, content: bytes, before: bytes) -> bool:
+        """Make this all that the settings file says of it; blocks.
+
+        Args:
+            before: What it must still say; False is returned where it does not.
+
+        Raises:
+            ConfigError: If the settings, or this, cannot be used.
+        """
+        ...
+
     async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
         """Try address and token of Home Assistant, and write them into the settings.
 

@@ -1,12 +1,23 @@
 """Replicas have the same files: what is edited at one is at the others, and nothing is lost."""
 
+import asyncio
+import tomllib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from agent_core.prompt import Household
+from contracts.errors import ConfigError
+from deploy.directory import Home as Installation
+from deploy.home.maintenance import Maintenance
+from deploy.home.running import Restart
+from deploy.service.notify import ServiceManager
 from hub_registry.storage.store import Store, open_store
-from hub_server.replicas.files import SharedFiles
+from hub_registry.storage.tables import SharedFileRow
+from hub_server import limits
+from hub_server.replicas.files import SharedFiles, _put
 from tests.reused import put_database
 
 
@@ -22,7 +33,10 @@ class Copies:
         self.home = home
         (home / "hub").mkdir(parents=True, exist_ok=True)
         (home / "agents").mkdir(exist_ok=True)
-        self.files = SharedFiles(store, home=home, hub=home / "hub")
+        self.restart = Restart(ServiceManager())
+        self.host = Maintenance(Installation(home), restart=self.restart)
+        self.files = SharedFiles(store, self.host, home=home, hub=home / "hub")
+        self.settings = home / "strawberry.toml"
         self.soul, self.agent = home / "hub" / "SOUL.md", home / "agents" / "garden.yml"
 
 
@@ -77,3 +91,78 @@ async def test_a_file_that_cannot_be_written_keeps_no_other_from_being_shared(tm
             await other.files.sync()
         await one.files.sync()
     assert (one.soul.read_text(), other.soul.read_text()) == ("second", "second")
+
+
+OWN = """\
+[home_assistant]
+url = "http://other:8123"  # upstairs
+hide = ["light.attic"]
+
+[lan]
+enabled = true
+"""
+
+
+async def test_settings_of_the_household_hold_at_a_replica_that_keeps_the_rest_of_its_file(
+    tmp_path, store, monkeypatch
+):
+    monkeypatch.setattr(limits, "REPLICA_RESTART_S", 0)
+    one, other = Copies(store, tmp_path / "one"), Copies(store, tmp_path / "other")
+    one.settings.write_text('[home_assistant]\nurl = "http://one:8123"\nhide = []\nunasked = 2\n')
+    other.settings.write_text(OWN)
+    for each in (one, other):
+        await each.files.sync()
+    assert other.settings.read_text() == OWN.replace('["light.attic"]', "[]\nunasked = 2")
+
+    one.host.write_settings(Household(language="de", latitude=52.5, longitude=13.4))
+    for each in (one, other):
+        await each.files.sync()
+    await asyncio.wait_for(other.restart.requested(), 10)
+    assert tomllib.loads(other.settings.read_text())["household"] == {
+        "language": "de",
+        "latitude": 52.5,
+        "longitude": 13.4,
+    }
+    one.host.write_settings(Household(latitude=None, longitude=None))
+    # It restarts in the same second.
+    await one.files.leave()
+    await other.files.sync()
+    assert tomllib.loads(other.settings.read_text())["household"] == {"language": "de"}
+
+
+async def test_a_replica_that_starts_takes_over_what_a_page_wrote_meanwhile(tmp_path, store):
+    one, other = Copies(store, tmp_path / "one"), Copies(store, tmp_path / "other")
+    for each in (one, other):
+        each.settings.write_text('[household]\nlanguage = "de"\n')
+        await each.files.sync()
+    one.host.write_settings(Household(units="imperial"))
+    await one.files.sync()
+    # As a container does: it starts with its old settings.
+    one.settings.write_text('[household]\nlanguage = "de"\n')
+    for started in (Copies(store, tmp_path / "other"), Copies(store, tmp_path / "one")):
+        await started.files.sync()
+        await asyncio.wait_for(started.restart.requested(), 10)
+        assert 'units = "imperial"' in started.settings.read_text()
+    assert not list(other.home.glob("*.before-*"))
+
+
+async def test_what_no_page_may_write_is_not_taken_over_from_the_database(tmp_path, store):
+    other = Copies(store, tmp_path / "other")
+    other.settings.write_text(OWN)
+    await other.files.sync()
+    for table, content in (
+        ("[lan]", b'{"enabled": false}'),
+        ("[home_assistant]", b'{"url": "http://elsewhere:8123"}'),
+        ("[household]", b'{"language": "de", "rules": ["one line\\nand another"]}'),
+    ):
+        await store.write(partial(_put, table, content, instead_of=await _stored(store, table)))
+    await store.write(partial(_put, "SOUL.md", b"Be brief.", instead_of=""))
+    with pytest.raises(ConfigError, match="cannot be used"):
+        await other.files.sync()
+    assert (other.settings.read_text(), other.soul.read_text()) == (OWN, "Be brief.")
+    assert not list(other.home.glob("*.before-*"))
+
+
+async def _stored(store: Store, name: str) -> str:
+    row = await store.read(lambda session: session.get(SharedFileRow, name))
+    return row.digest if row is not None else ""
