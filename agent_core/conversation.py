@@ -62,7 +62,6 @@ def messages_of(exchanges: Iterable[Exchange], *, reader: str | None) -> tuple[M
 
 
 def attached(files: Iterable[ChatFile]) -> tuple[Text, ...]:
-    """Return the files of a message as untrusted texts."""
     return tuple(Text(Origin.OUTSIDE, each.text or _SHOWN_THEN, each.name) for each in files)
 
 

@@ -22,7 +22,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, int(ends_by)) != 0:
         sys.exit(f"cannot be tied to the parent's life: {os.strerror(ctypes.get_errno())}")
-    # The parent may have died before that was said.
+    # The parent may have died before that took effect.
     if os.getppid() != int(parent):
         sys.exit("the parent has gone")
     # As it was given: this Python adds a locale to its own where there is none (PEP 538).

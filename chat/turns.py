@@ -57,7 +57,7 @@ class Turn:
         at_hub: Whether the hub records it; set by a spoke.
         is_without_hub: Whether the hub was asked and could not be reached; set by a spoke.
         ended: Set when it has ended and that is recorded.
-        cancelled: Whether it was told to stop.
+        cancelled: Whether it was asked to stop.
         interrupted: Whether that was because this process ends.
         counted: Whether it is counted in what may be recorded in a day.
         outcome: How it ended; None until then.
@@ -295,7 +295,7 @@ class Turns:
         try:
             await asyncio.shield(begun)
         except asyncio.CancelledError:
-            # What is being recorded by now is recorded as stopped: nobody is there to follow it.
+            # What is being recorded by now is recorded as stopped: no client follows it any more.
             turn.cancel()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
@@ -309,7 +309,7 @@ class Turns:
 
         Returns:
             ``not_started`` if it did not run and never will; ``cancelled`` or ``finished`` if it has
-            ended; ``running`` if it was told to stop and has not ended yet.
+            ended; ``running`` if it was asked to stop and has not ended yet.
         """
         state = await self._state(user, turn, through)
         running = self._turns.get((user, turn))

@@ -43,7 +43,7 @@ def _time_zone(name: str) -> str:
 
 
 _FORMS: Final[dict[str, str]] = {}
-"""By pattern, how a person is told it."""
+"""Descriptions for people, by pattern."""
 _KINDS: Final = {
     "json_invalid": "is no valid JSON",
     "string_type": "must be a string",
@@ -54,11 +54,11 @@ _KINDS: Final = {
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a number"),
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "must be a list"),
 }
-"""By pydantic's type of a mistake, what is told of it; of the others its own message."""
+"""Messages by pydantic's type of error; of other types, pydantic's own is used."""
 
 
 def matching(pattern: str, form: str) -> Any:
-    """Return the constraint of a string by a pattern, with what a person is told of it: ``a host name``."""
+    """Return the constraint of a string by a pattern, with its description for people: ``a host name``."""
     _FORMS[pattern] = form
     return Field(pattern=pattern, description=form)
 

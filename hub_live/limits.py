@@ -1,4 +1,4 @@
-"""Limits of the live home: what bounds its memory, its costs and what a person is told."""
+"""Limits of the live home: what bounds its memory, its costs and its notifications."""
 
 from typing import Final
 
@@ -66,7 +66,7 @@ MOST_REASON: Final = 500
 MOST_OUTCOME: Final = 500
 """Characters of what a call returned."""
 SHORT_GAP_S: Final = 1.0
-"""A gap that is no longer is told to no one."""
+"""A gap that is no longer is not reported."""
 MOST_GAPS: Final = 5
 MOST_MISSED: Final = 5
 """Times of a schedule that are named where they were missed."""

@@ -74,7 +74,7 @@ class VapidKey:
         """Return the ``Authorization`` header of a request to a push service.
 
         Args:
-            contact: An ``https:`` or ``mailto:`` address at which the service reaches whoever runs the hub.
+            contact: An ``https:`` or ``mailto:`` address at which the service reaches the hub's operator.
         """
         parts = urlsplit(endpoint)
         claims = {

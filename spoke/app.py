@@ -60,7 +60,6 @@ class Spoke:
 
     @property
     def problems(self) -> tuple[LoadProblem, ...]:
-        """Return what could not be loaded; everything else was."""
         return tuple(self._host.problems)
 
     @property

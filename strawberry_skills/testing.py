@@ -98,7 +98,7 @@ class HostedSkill(Generic[_S]):
             confirmed: Whether a person has confirmed the call.
 
         Raises:
-            CallError: What the caller is told where there is no result.
+            CallError: If there is no result; as its caller gets it.
         """
         self.progress = []
 

@@ -81,7 +81,6 @@ class CircuitBreaker:
         return (skip.reason, left) if skip is not None and left > 0 else None
 
     def ordered(self, models: Sequence[Model]) -> list[Model]:
-        """Return models in the order in which to ask them: those that failed lately come last."""
         return sorted(models, key=lambda model: self.skipped(model.entry.name) is not None)
 
 

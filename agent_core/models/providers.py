@@ -13,7 +13,7 @@ class Provider:
         about: A word for people who choose in a terminal; a page shows `title`, `subtitle` and `icon`.
         tensorzero: Its type in the configuration of TensorZero.
         address: Default base URL; empty where only TensorZero speaks its protocol, at its own address.
-        address_hint: What people enter who are asked for another base URL; empty where nobody is asked.
+        address_hint: What people enter who are asked for another base URL; empty if it is not asked for.
         key_variable: Variable that always holds a key; empty where an entry may do without.
         own_key: Variable that an entry names for the key at the default address.
         is_local: Whether it runs on a machine of the house, and says which models it has.

@@ -180,7 +180,6 @@ class SkillIndex:
         return news
 
     def texts(self) -> dict[int, str]:
-        """Return a sentence on what each method is about, by row."""
         return {row: entry.text.sentence for row, entry in self._by_row.items() if entry.text is not None}
 
     def _ranked(

@@ -1,4 +1,4 @@
-"""Everyday sentences for what a home has: lights, blinds, players, timers, whoever made the skill.
+"""Everyday sentences for what a home has: lights, blinds, players, timers, of any skill.
 
 A skill is a thing of a kind (`kinds`), called by its name, its kind and its room. A `Home` names the entities
 of Home Assistant. What matches becomes the same `SentenceCall` as of a declared sentence.

@@ -83,7 +83,7 @@ _CALLS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 """Methods by intent and kind, with the slots that they are given; those with a ? may be missing."""
 
 OPENING: Final = frozenset({"open", "open_cover", "unlock"})
-"""Methods that may let somebody in."""
+"""Methods that may open an entrance."""
 INTENTS: Final = frozenset(intent for intent, _ in _CALLS) | {
     "HassClimateGetTemperature",
     "HassGetState",

@@ -181,7 +181,6 @@ def choice_text(names: list[str], *, of: Literal["devices", "methods"], language
 
 
 def near_text(said: str, *, language: str) -> str:
-    """Return the question whether a sentence was meant that resembles what was said."""
     return _LANGUAGES.get(primary(language), _ENGLISH).near.format(text=_without_control(said))
 
 

@@ -71,7 +71,7 @@ class Probe:
 
     @property
     def serves(self) -> bool:
-        """Return whether it can be a home's model: it answers, and can act, however it writes its calls."""
+        # However it writes its calls: printed ones can be read, too.
         return self.answers and self.tools != "none"
 
     @property

@@ -362,7 +362,7 @@ class Skill:
     def home(self) -> Home:
         """The skills of the home: ``await self.home.devices.kitchen.LampSkill.turn_on()``.
 
-        They are called with the rights of whoever called the method that runs. A plain method needs no
+        They are called with the rights of the caller of the method that runs. A plain method needs no
         ``await``.
         """
         if self._given.home is None:

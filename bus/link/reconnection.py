@@ -119,7 +119,7 @@ class Reconnection:
             self.last_error = _combined(errors)
             if self.interrupted:
                 return errors
-        # What was said already is as true at each further try, and not worth a person's eye again.
+        # The same reason is a warning once; at each further attempt it tells nothing new.
         level = logging.DEBUG if str(self.last_error) == self._told else logging.WARNING
         self._told = str(self.last_error)
         _log.log(level, "%s", self._told)

@@ -55,7 +55,7 @@ class OpenCall:
         silence: Ends a wait without any sign of life, where there is such a limit.
         sent: How often `outgoing` was published.
         repeated: Whether it was made again for a later epoch.
-        is_cancelled: Whether nobody waits for it any more, and it is only to be ended on the device.
+        is_cancelled: Whether no caller waits for it any more, and it is only to be ended on the device.
         ran_ms: How long it ran, as the device says; None where it does not.
     """
 

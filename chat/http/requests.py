@@ -32,7 +32,7 @@ _ENVELOPE: Final = ("v", "kind")
 class Answer(Response, Generic[Answers]):
     """JSON of a declared type: what an endpoint that returns it answers in the OpenAPI document.
 
-    An error is an ``Answer[Never]``: it stands in for any of them.
+    An error is an ``Answer[Never]``, which is compatible with any of them.
     """
 
     media_type = "application/json"

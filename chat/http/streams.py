@@ -109,7 +109,7 @@ class Connections:
 
 
 async def _watch(receive: Receive, client: Client) -> None:
-    # A body that nobody reads may become too large: then the answer ends, and not the hub with this task.
+    # A body that is not read may become too large: then the answer ends, and not the hub with this task.
     with suppress(HTTPException):
         while (await receive())["type"] != "http.disconnect":
             pass

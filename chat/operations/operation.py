@@ -40,7 +40,7 @@ _IN_QUERY: Final = ("GET", "DELETE")
 
 @dataclass(frozen=True)
 class Needs:
-    """What whoever asks for an operation must have.
+    """Requirements on the caller of an operation.
 
     Attributes:
         scopes: The token has one of these.

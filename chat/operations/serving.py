@@ -85,7 +85,7 @@ class Elsewhere(Protocol[AskerIn]):
         """Return where an operation is done; None for here.
 
         Raises:
-            LinkError: If nobody does it right now.
+            LinkError: If no process does it right now.
         """
 
     def doing(self, operation: Operation[Any, Any]) -> AbstractContextManager[None]:
@@ -358,7 +358,7 @@ async def _respond(
 
 
 async def _events(operation: Stream[Any, Any], answers: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
-    # Whoever waits for the stream to open waits for this.
+    # A client that waits for the stream to open waits for this.
     yield f": {operation.resource.name}\n\n".encode()
     async with aclosing(answers) as found:  # type: ignore[type-var]
         async for each in found:

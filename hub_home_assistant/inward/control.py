@@ -24,7 +24,7 @@ _SAFE: Final = frozenset(
         *(f"alarm_control_panel.alarm_arm_{mode}" for mode in ("away", "home", "night", "vacation")),
     }
 )
-"""What may be done to a lock, a door or an alarm without a question: it lets nobody in. Once a model has read
+"""What may be done to a lock, a door or an alarm without a question: it opens nothing. Once a model has read
 text from outside it asks for this, too: the text may want to lock somebody out."""
 _DOOR_WORDS: Final = re.compile(
     r"barrier|carport|(?<!in|ut)door(?!bell)|garage|gate(?!way)|einfahrt|pforte|schranke|t(ü|ue)r(?!lich|kis)"

@@ -65,7 +65,7 @@ class HubEntities:
                 icon="mdi:chat",
                 max=MAX_STATE,
                 state_topic=said,
-                # As JSON: an empty text would be no retained message, and whoever subscribes later needs one.
+                # As JSON: an empty text would be no retained message, which later subscribers need.
                 value_template="{{ value_json }}",
                 command_topic=orders,
             )

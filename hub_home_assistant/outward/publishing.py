@@ -38,7 +38,7 @@ HUB: Final = "hub"
 _NO_PROBLEM: Final = "none"
 """What *Last problem* shows after a success; an empty text would be unknown."""
 _ENDS: Final = {"OPEN": (b"open", b"100"), "CLOSE": (b"closed", b"0")}
-"""State and position of a cover that was told so."""
+"""State and position of a cover after a command."""
 _LEARNED: Final = frozenset({"binary_sensor", "event", "sensor"})
 """What is known only once the skill has published it, which may be long after the start of the hub."""
 

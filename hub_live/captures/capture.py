@@ -102,7 +102,6 @@ class Capture:
         return self.series.is_gone(self.device)
 
     def refusal(self, feed: Feed) -> str:
-        """Return why one of its topics delivers nothing; empty if that is unknown."""
         return next(filter(None, (feed.refusal(each.topic, each.link) for each in self.spec.topics)), "")
 
     def described(self, files: Collection[CaptureFile], feed: Feed) -> CaptureInfo:

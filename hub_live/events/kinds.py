@@ -92,7 +92,7 @@ class TimerData(EventData):
 
 
 class NotificationData(EventData):
-    """Something that a person is told.
+    """A notice to a person.
 
     Attributes:
         event: With ``timer`` and ``due``, of a timer that has ended.

@@ -70,7 +70,7 @@ class Memory:
 
     @property
     def problem(self) -> FileProblem | None:
-        """Return what is wrong with the file; its last valid content stays in effect."""
+        # While there is one, the last valid content stays in effect.
         return self._file.problem
 
     def entries(self, user: str) -> list[MemoryEntry]:

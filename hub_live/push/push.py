@@ -40,7 +40,7 @@ class PushRow(Table, table=True):
 
     Attributes:
         token: ``jti`` of the token or session that asked; with its revocation it ends.
-        endpoint: Where its push service takes messages for it; whoever knows it may send.
+        endpoint: Where its push service takes messages for it; who knows it can send.
         point: See `identity.web_push.BrowserKey`, as is ``secret``.
         origin: The address of the hub's pages in this browser, by which the service reaches its owner.
         language: BCP 47, of what it shows.

@@ -68,7 +68,7 @@ class Engine:
         """Watch from now on, or no more, as its phase says.
 
         Args:
-            is_new: Whether what its owner was told before counts no more.
+            is_new: Whether earlier notifications to its owner count no more.
             earlier: The last decisions, newest first, where it goes on as it was before a restart of the hub.
 
         Raises:
@@ -203,7 +203,7 @@ class Engine:
                     occasion=occasion,
                     gaps=self.gaps.missed_by(watched),
                     is_current=lambda: self._is_current(watched),
-                    # Each alarm is told; that the model fails again when asked again is not.
+                    # Each alarm is reported; that the model fails again when asked again is not.
                     tells_failure=bool(rises) or not watched.has_failed,
                 )
         finally:

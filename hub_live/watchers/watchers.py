@@ -155,7 +155,7 @@ class Watchers:
             row.sqlmodel_update({**Phase.QUIET.stored(), **await self._approval(by)})
         async with self._one:
             check_room(self.rows, request.name, by.user, as_draft=as_draft)
-            # Stored first: what a person is told has failed must not run.
+            # Stored first: what was reported as failed must not run.
             await self.store.add(row, replace=row.name in self.rows)
             self.rows[row.name], self._drafts[row.name] = row, (asked, digest_of(row))
             self.evaluations.limits.forget(row.name)

@@ -57,7 +57,6 @@ class Entities:
 
     @property
     def left_out(self) -> int:
-        """Return how many more things there are than are kept."""
         return sum(self._beyond.values())
 
     def put(self, imported: tuple[Thing, ...] | None) -> None:

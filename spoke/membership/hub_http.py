@@ -65,7 +65,6 @@ class HubAnswer:
 
     @property
     def problem(self) -> ProblemDetails:
-        """Return the problem details of an error answer; empty ones if it has none."""
         return ProblemDetails.read(self.body) or ProblemDetails("", "", "", {})
 
     @property

@@ -124,7 +124,7 @@ class Membership:
     async def ask(self) -> None:
         """Ask the hub for the bus, with the newest token, and apply its answer."""
         async with self._asking:
-            # Of a name that is told meanwhile, the answer may know nothing.
+            # The answer may not know a name that is announced meanwhile.
             was_renamed, self._is_renamed = self._is_renamed, False
             try:
                 hub = await find_hub(self.enrolment, key=self.key)

@@ -128,7 +128,7 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
             continue
         options = options_of(owner, name)
         if options.flags.unknown and triggers_of(member):
-            continue  # it runs by itself, and nobody said that it may be called, too
+            continue  # it runs by itself and is not declared as callable
         function = getattr(instance, name)
         try:
             schema = method_schema(function, name, options)

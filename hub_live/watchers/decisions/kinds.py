@@ -17,7 +17,7 @@ class Kind:
         name: As it is stored, published, and chosen by the model.
         label: For people: what the watcher did.
         tone: How much a page makes of it.
-        choice: What the model is told of it; empty for one that it cannot choose.
+        choice: Its description for the model; empty for one that it cannot choose.
         is_told: Whether the owner is notified of it, once for each time that the predicate becomes true.
         makes_calls: Whether it makes calls: they need approval and count as actions of the hour.
         is_decision: Whether something was evaluated.

@@ -132,7 +132,6 @@ class Window:
 
     @property
     def oldest(self) -> _Entry:
-        """Return the oldest entry; one of an infinitely distant past if there is none."""
         return self._older[-1] if self._older else self._newer[0] if self._newer else _NO_ENTRY
 
 

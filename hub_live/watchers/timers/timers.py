@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 _Timer = TypeVar("_Timer", TimerRow, "TimerSummary")
 
 UNNAMED: Final = "Timer"
-"""The text of a timer that nobody named."""
+"""The text of a timer without a name."""
 _WITHOUT_SUN: Final = timedelta(days=1)
 """Until a timer by the sun whose time cannot be computed is tried again."""
 

@@ -44,7 +44,7 @@ class Reading:
         user: Id of the person who said it.
         understand: Finds the call that a sentence means.
         sources: The values that it names, by the name in the predicate.
-        texts: What is told of each of them.
+        texts: The notification of each of them.
         subject: What the sentence has named last, for which "it" may stand.
     """
 
