@@ -119,7 +119,7 @@ def is_untrusted(exchanges: Iterable[Exchange], reader: str | None) -> bool:
 
 
 def is_skilled(exchanges: Iterable[Exchange]) -> bool:
-    """Return whether an answer is the result of a skill and not a model's text."""
+    # A sentence is answered with the result of a skill, not with a model's text.
     return any(each.mode == "sentence" for each in exchanges)
 
 

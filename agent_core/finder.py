@@ -260,7 +260,7 @@ class SkillFinder:
 
     @property
     def waiting(self) -> int:
-        """Return the number of devices that are not fully indexed yet."""
+        # Devices that are not fully indexed yet.
         return len(self._changed.keys() | self._updates.keys())
 
     def sync(self) -> str | None:

@@ -110,7 +110,6 @@ class Turn:
 
     @property
     def answer(self) -> str | None:
-        """Return the answer, or the part of it that has arrived; None if nothing has."""
         return storable("".join(self._text)) or None
 
     async def events(self) -> AsyncGenerator[TurnEvent, None]:

@@ -103,7 +103,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def reachable(host: str) -> str:
-    """Return the host at which this machine reaches a listener: loopback if it listens everywhere."""
+    # What listens on all addresses is reached on loopback.
     return LOOPBACK if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
 
 

@@ -67,7 +67,7 @@ class StrawberryError(Exception):
 
     @property
     def members(self) -> Mapping[str, Any]:
-        """Return additional members of its problem details."""
+        # Subclasses add members to the problem details.
         return {}
 
 

@@ -90,7 +90,7 @@ class Phrase(str):
         return self._of(self.template[:1].upper() + self.template[1:], self.values)
 
     def unstopped(self) -> "Phrase":
-        """Return the phrase without a full stop at its end, so that another text can follow."""
+        # So that another text can follow.
         return self._of(self.template.rstrip(" ."), self.values)
 
 

@@ -123,7 +123,7 @@ class Slots:
 
 
 def complaint_limit(clock: Clock = time.monotonic) -> TokenBuckets:
-    """Make the limit of what is logged about one sender: enough to see what is wrong, and no full disk."""
+    # For each sender: enough to see what is wrong, and no full disk.
     return TokenBuckets(burst=20, per_second=0.1, clock=clock)
 
 
@@ -140,7 +140,6 @@ class SourceLimit:
         self._all = TokenBucket(burst=10 * per_minute, per_second=per_minute / 6, clock=clock)
 
     def exceeded(self, source: str) -> bool:
-        """Return whether this source, or all sources together, have exceeded their limit."""
         return self._all.empty or self._sources.is_empty(source)
 
     def count(self, source: str) -> None:

@@ -55,7 +55,6 @@ class Interpreter:
         return not self.reason
 
     def start(self, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
-        """Start the process; return the task that runs until it has ended."""
         return tasks.create_task(self._keep(), name="sandbox process")
 
     def kill(self, reason: str) -> None:

@@ -64,12 +64,11 @@ class Spoke:
 
     @property
     def name(self) -> str:
-        """Return the display name and key of the device; its id until they are known."""
+        # Until name and key are known, it is the id.
         return self._membership.enrolment.shown
 
     @property
     def problem(self) -> str | None:
-        """Return why it has no access, and what to do about it; None if no problem is known."""
         return self._membership.problem
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:

@@ -260,7 +260,7 @@ class SkillHost:
 
     @property
     def publishing(self) -> tuple[str, ...]:
-        """Return the names of the skills that may publish, including those that are being set up again."""
+        # This includes skills that are being set up again.
         return tuple(self._runner.skills)
 
     async def follow(self) -> None:

@@ -64,7 +64,6 @@ class VoiceService:
 
     @property
     def reason(self) -> str:
-        """Return what is missing, in one line; empty where nothing is."""
         return "; ".join(filter(None, self._problems.values()))
 
     def summary(self) -> VoiceSummary:

@@ -104,7 +104,7 @@ def no_pictures(model: Model) -> Failure:
 
 
 def broken(model: Model, reason: str) -> Failed:
-    """Return the failure of an answer or a connection that broke off; a retry may succeed."""
+    # A retry may succeed.
     return Failed(Failure(model.entry.name, one_line(reason, model), "passing"))
 
 

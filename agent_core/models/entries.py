@@ -103,7 +103,7 @@ class ModelEntry(Strict):
 
     @property
     def address(self) -> str:
-        """Return the base URL without a trailing slash; empty for the provider's own."""
+        # Empty for the provider's own address.
         return (self.base_url or self.about.address).rstrip("/")
 
     @property

@@ -55,7 +55,7 @@ class SentenceChoice:
 
     @property
     def offer(self) -> str:
-        """Return the sentence that a yes says; empty where there is none, or it would leave out the time."""
+        # A yes would leave out the time of a sentence for later.
         return "" if self.is_later else self.said
 
     @property

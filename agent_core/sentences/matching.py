@@ -154,7 +154,7 @@ def folded(text: str) -> str:
 
 
 def spoken(name: str) -> str:
-    """Return a listed value in the form in which spoken text is looked up."""
+    # Spoken text is looked up in this form.
     return " ".join(folded(normalized(name)).split())
 
 

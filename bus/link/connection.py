@@ -144,7 +144,7 @@ class Connection:
         return self.closed.result()
 
     def leave(self) -> None:
-        """Send DISCONNECT; `drive` then returns."""
+        # `drive` then returns.
         if not self.closed.done():
             self._client.disconnect()
 

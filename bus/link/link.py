@@ -108,7 +108,7 @@ class Link:
 
     @property
     def url(self) -> str | None:
-        """Return the URL of the present or last connection; None before the first."""
+        # While there is no connection, that of the last one.
         return self._reconnection.url
 
     @property

@@ -82,11 +82,11 @@ class OpenCall:
     # What the hub does
 
     def await_next(self) -> None:
-        """Wait for another outcome: the one so far was not final."""
+        # The outcome so far was not final.
         self.outcome = self.outcome.get_loop().create_future()
 
     def started(self, outgoing: Message) -> None:
-        """Mark it as started: from here on it never goes to another device."""
+        # From here on it never goes to another device.
         self.phase, self.outgoing, self.sent = Phase.STARTED, outgoing, 0
 
     def cancelled(self, outgoing: Message) -> None:

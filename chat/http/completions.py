@@ -156,7 +156,7 @@ def model_of(name: str) -> ModelSummary:
 
 
 def model_list(agents: Iterable[str]) -> ModelList:
-    """Return the answer to ``GET /v1/models``, in which agents are models."""
+    # Agents are models to other programs.
     return {"object": "list", "data": [model_of(name) for name in agents]}
 
 

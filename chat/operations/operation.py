@@ -160,7 +160,6 @@ class Operation(Generic[P, Answer]):
 
     @property
     def answer(self) -> Any:
-        """Return the type of the answer; of a stream, that of what it yields."""
         return self.hints["return"]
 
     @cached_property
@@ -208,7 +207,7 @@ class Operation(Generic[P, Answer]):
 
     @property
     def may_be_empty(self) -> bool:
-        """Return whether no field is required; a body that is a model of its own always is."""
+        # A body that is a model of its own is always required.
         return all(not each.is_model and each.default is not inspect.Parameter.empty for each in self.fields)
 
     def arguments(self, body: BaseModel | None) -> dict[str, Any]:
@@ -251,7 +250,7 @@ class Stream(Operation[P, Answer]):
 
     @property
     def answer(self) -> Any:
-        """The type of what it yields."""
+        """Return the type of what it yields."""
         (kind,) = get_args(super().answer)
         return next(each for each in get_args(kind) or (kind,) if each is not type(None))
 

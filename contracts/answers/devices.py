@@ -47,7 +47,7 @@ class Item:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of exactly what would be approved."""
+        # Exactly what would be approved.
         return shown_digest([self.kind, self.skill, self.method, self.after])
 
 

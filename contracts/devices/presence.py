@@ -45,7 +45,7 @@ class DeviceStatus(Wire):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Return the sort key that is greater for the later of two statuses."""
+        # The later of two statuses has the greater one.
         return (self.epoch, self.connection, self.seq)
 
 

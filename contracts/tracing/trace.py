@@ -251,7 +251,7 @@ _PLACE: ContextVar[Place] = ContextVar("trace", default=None)
 
 
 def place() -> Place:
-    """Return where spans are recorded now, for work that goes on in another task."""
+    # Work that goes on in another task takes it along.
     return _PLACE.get()
 
 

@@ -187,7 +187,7 @@ class Entity:
 
 
 def object_name(skill: str, name: str) -> str:
-    """Return the name of an entity on its device, in the letters that Home Assistant allows."""
+    # Home Assistant allows no dots in it.
     return f"{skill}-{name}".replace(".", "_")
 
 

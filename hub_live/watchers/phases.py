@@ -116,7 +116,7 @@ def phase_of(row: WatcherRow, active: Phase = Phase.QUIET) -> Phase:
 
 
 def is_watching(row: WatcherRow) -> bool:
-    """Return whether the values of a watcher are followed: it is active, or only snoozed."""
+    # It is active, or only snoozed.
     return phase_of(row) not in _STORED
 
 

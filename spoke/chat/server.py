@@ -93,7 +93,7 @@ class ChatServer:
     _hub_health: "HubHealth | None" = field(default=None, init=False)
 
     def skills_changed(self) -> None:
-        """Offer the present skills of the host to the turns that begin from now on."""
+        # This applies to turns that begin from now on.
         for agent in self._agents:
             agent.skills.offer(self.host.registrations)
 

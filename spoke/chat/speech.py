@@ -135,7 +135,7 @@ class Speech:
                 await asyncio.sleep(limits.CONVERSATION_PAUSE_S / 10)
 
     def learn(self) -> None:
-        """Read the vocabulary again: the hub announced that it has changed."""
+        # The hub announced that its vocabulary has changed.
         self._new_words.set()
 
     async def vocabularies(self) -> AsyncGenerator[Vocabulary, None]:

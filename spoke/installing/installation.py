@@ -187,7 +187,6 @@ class Installation:
 
     @property
     def uploaded(self) -> str:
-        """Return the source of the uploaded archive; empty if there is none."""
         return next((_UPLOADED + each.name for each in self._uploads.glob("*")), "")
 
     def allow_uploads(self, allowed: bool) -> None:

@@ -150,12 +150,12 @@ class Enrolment(DeviceBus):
 
     @property
     def bearers(self) -> tuple[SecretStr, ...]:
-        """Return the tokens that the hub may accept, the newest first."""
+        # The hub may accept either; the newest is first.
         return (self.renewed, self.token) if self.renewed else (self.token,)
 
     @property
     def bus_tokens(self) -> tuple[SecretStr, ...]:
-        """Return the tokens that the broker may accept, the newest first."""
+        # The broker may accept either; the newest is first.
         return (self.renewed_bus_token, self.bus_token) if self.renewed_bus_token else (self.bus_token,)
 
     def claims(self, token: SecretStr) -> Claims:

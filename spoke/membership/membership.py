@@ -105,11 +105,11 @@ class Membership:
             await asyncio.sleep(self.settings.check_s)
 
     def renamed(self) -> None:
-        """Ask the hub with the next check: it announced another name of this device."""
+        # The hub announced another name of this device; the next check asks for it.
         self._is_renamed = True
 
     def untimely(self) -> None:
-        """Ask the hub, and so its time, soon: a call was late or from the future."""
+        # A call was late or from the future: an early check asks for the hub's time.
         self._refresh_from = 0.0
 
     async def is_enrolled(self) -> bool:

@@ -40,7 +40,7 @@ class Names(NamedTuple):
 
 
 def phrase_of(word: str) -> str:
-    """Return a wake word as it is spoken: Home Assistant uses one of the satellites that hear the same."""
+    # As it is spoken: Home Assistant uses one of the satellites that hear the same.
     return word.replace("_", " ")
 
 

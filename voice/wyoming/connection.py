@@ -99,7 +99,7 @@ class WyomingConnection:
                 await async_write_event(event.event(), self._writer)
 
     def close(self) -> None:
-        """Close it at once; data that is not sent yet is lost."""
+        # Data that is not sent yet is lost.
         self._writer.close()
 
 

@@ -45,7 +45,6 @@ class Announcer:
         await self._retain(row, state_of(row, last).model_dump_json().encode())
 
     async def gone(self, row: WatcherRow) -> None:
-        """Clear the retained state of a removed watcher."""
         await self._retain(row, b"")
 
     async def change(self, row: WatcherRow, change: str, *, by: str) -> None:

@@ -8,7 +8,7 @@ from contracts.errors import ConfigError
 
 
 def word_of(name: str) -> str:
-    """Return the name of a wake word of the settings: of a model's file, its stem."""
+    # A wake word may be the path of a model's file.
     return Path(name).stem
 
 
