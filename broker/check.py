@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from broker.limits import CHECK_BYTES, CHECK_LIFETIME_S, CHECK_SHOWN
 from broker.logins import BusLogin
 from broker.mosquitto.clients import role_name
-from broker.mosquitto.commands import DeleteClient, DeleteRole
+from broker.mosquitto.commands import ChangeClient, DeleteRole
 from broker.mosquitto.logins import MosquittoLogins
 from broker.mosquitto.own_logins import hub_login
 from broker.mosquitto.provisioning import open_security
@@ -211,7 +211,7 @@ async def _accounts(
             async with asyncio.timeout(broker.timeout_s):
                 await security.ask(
                     [
-                        *(DeleteClient(username=each.id) for each in logins),
+                        *(ChangeClient(command="deleteClient", username=each.id) for each in logins),
                         # A role only after its client: the other order has crashed Mosquitto.
                         *(DeleteRole(rolename=role_name(each)) for each in logins),
                     ]

@@ -8,21 +8,19 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
 from broker.mosquitto.commands import (
     Acl,
+    ChangeClient,
     Client,
     Command,
     CreateClient,
-    CreateRole,
-    DeleteClient,
-    EnableClient,
-    ModifyRole,
     Role,
     RoleUse,
+    SetRole,
 )
 from broker.mosquitto.dynsec import DynamicSecurity, DynsecState
 from contracts import topics
@@ -132,9 +130,9 @@ class WantedClient:
             commands.append(self.creation)
         elif client.model_copy(update={"disabled": False}) != self.creation.client:
             # Replaced in one message: a client whose password is changed is disconnected all the same.
-            commands += (DeleteClient(username=self.username), self.creation)
+            commands += (ChangeClient(command="deleteClient", username=self.username), self.creation)
         elif client.disabled:
-            commands.append(EnableClient(username=self.username))
+            commands.append(ChangeClient(command="enableClient", username=self.username))
         return commands
 
 
@@ -160,11 +158,10 @@ async def ensure(security: DynamicSecurity, entry: WantedClient) -> bool:
 def role_changes(role: Role, state: DynsecState) -> list[Command]:
     """List what makes the broker hold this role with exactly these permissions."""
     held = state.roles.get(role.rolename)
-    if held is None:
-        return [CreateRole(rolename=role.rolename, acls=role.acls)]
-    if held.acls != role.acls:
-        return [ModifyRole(rolename=role.rolename, acls=role.acls)]
-    return []
+    if held is not None and held.acls == role.acls:
+        return []
+    command: Literal["createRole", "modifyRole"] = "createRole" if held is None else "modifyRole"
+    return [SetRole(command=command, rolename=role.rolename, acls=role.acls)]
 
 
 def _fingerprint(password: SecretStr) -> str:

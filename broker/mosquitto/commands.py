@@ -98,18 +98,10 @@ class Command(_Json):
     command: str
 
 
-class CreateRole(Command):
-    """Make a role."""
+class SetRole(Command):
+    """Make a role, or give it other permissions instead of those it has."""
 
-    command: Literal["createRole"] = "createRole"
-    rolename: str
-    acls: frozenset[Acl]
-
-
-class ModifyRole(Command):
-    """Give a role other permissions instead of those it has."""
-
-    command: Literal["modifyRole"] = "modifyRole"
+    command: Literal["createRole", "modifyRole"] = "createRole"
     rolename: str
     acls: frozenset[Acl]
 
@@ -152,24 +144,10 @@ class CreateClient(Command):
         )
 
 
-class DeleteClient(Command):
-    """Remove a client; it is disconnected."""
+class ChangeClient(Command):
+    """Remove a client, refuse its login, or allow that again; but for the last it is disconnected."""
 
-    command: Literal["deleteClient"] = "deleteClient"
-    username: str
-
-
-class DisableClient(Command):
-    """Refuse the login of a client; it is disconnected."""
-
-    command: Literal["disableClient"] = "disableClient"
-    username: str
-
-
-class EnableClient(Command):
-    """Allow the login of a client again."""
-
-    command: Literal["enableClient"] = "enableClient"
+    command: Literal["deleteClient", "disableClient", "enableClient"]
     username: str
 
 

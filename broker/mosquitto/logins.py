@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.logins import BusLogin
 from broker.mosquitto.clients import BASE, OURS, WantedClient, ensure, role_changes, role_name
-from broker.mosquitto.commands import Client, Command, DeleteClient, DeleteRole, DisableClient
+from broker.mosquitto.commands import ChangeClient, Client, Command, DeleteRole
 from broker.mosquitto.dynsec import DynamicSecurity, DynsecState
 from contracts.access import Principal
 from contracts.devices.presence import Revocation
@@ -56,7 +56,7 @@ class MosquittoLogins:
             Disconnected: While the broker is away.
         """
         if await self._lets_in(principal):
-            await self._security.change([DisableClient(username=principal.id)])
+            await self._security.change([ChangeClient(command="disableClient", username=principal.id)])
             if await self._lets_in(principal):
                 raise LinkError(f"Mosquitto did not keep the removal of the login {principal.id!r}")
 
@@ -106,7 +106,7 @@ def _settlement(entries: Iterable[WantedClient], state: DynsecState) -> tuple[li
     gone: set[str] = set()
     for client in state.clients.values():
         if not any(client.has(rolename) for rolename in wanted) and _is_managed(client):
-            commands.append(DeleteClient(username=client.username))
+            commands.append(ChangeClient(command="deleteClient", username=client.username))
             gone.add(client.username)
     # A role only after its client: the other order has crashed Mosquitto.
     commands += [

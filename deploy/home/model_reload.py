@@ -39,43 +39,35 @@ async def reloaded_models(
         then: Called with other models once they are in use.
         also: Called whenever the files changed; takes over other settings of them.
     """
+
+    async def watch(seen: _Stamp) -> None:
+        while True:
+            await asyncio.sleep(limits.MODEL_FILES_LOOK_S)
+            stamp = _stamp(home)
+            if stamp == seen:
+                continue
+            seen = stamp
+            try:
+                models, kind = read_models(home), read_gateway(home)
+                also()
+            except ConfigError as error:
+                # Perhaps half edited; the models that are asked now stay.
+                _log.warning("changed settings cannot be used: %s. %s", error.message, error.hint)
+                continue
+            if server.reload_models(models, kind=kind):
+                names = [model.entry.name for model in models.usable]
+                report.state(
+                    "models",
+                    f"  model    now {', '.join(names) or 'none'}",
+                    *(f"           left out: {problem}" for problem in models.problems),
+                    usable=names,
+                    problems=models.problems,
+                )
+                then(models)
+
     async with open_tasks() as tasks:
-        watching = _watch(home, server, report, then, also, _stamp(home))
-        tasks.create_task(watching, name="settings of models")
+        tasks.create_task(watch(_stamp(home)), name="settings of models")
         yield
-
-
-async def _watch(
-    home: Home,
-    server: _Server,
-    report: Reporter,
-    then: Callable[[Models], None],
-    also: Callable[[], None],
-    seen: _Stamp,
-) -> None:
-    while True:
-        await asyncio.sleep(limits.MODEL_FILES_LOOK_S)
-        stamp = _stamp(home)
-        if stamp == seen:
-            continue
-        seen = stamp
-        try:
-            models, kind = read_models(home), read_gateway(home)
-            also()
-        except ConfigError as error:
-            # Perhaps half edited; the models that are asked now stay.
-            _log.warning("changed settings cannot be used: %s. %s", error.message, error.hint)
-            continue
-        if server.reload_models(models, kind=kind):
-            names = [model.entry.name for model in models.usable]
-            report.state(
-                "models",
-                f"  model    now {', '.join(names) or 'none'}",
-                *(f"           left out: {problem}" for problem in models.problems),
-                usable=names,
-                problems=models.problems,
-            )
-            then(models)
 
 
 def _stamp(home: Home) -> _Stamp:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from chat.http.requests import answer
-from chat.operations import Operation, Stream
+from chat.operations import Operation
 from contracts.errors import LinkError, StrawberryError, Superseded
 from hub_agent.calls.from_skills import SkillCallBody
 from hub_agent.chat.record import ConversationRecord
@@ -58,6 +58,7 @@ class Routing:
         self._store = store
         self._record = record
         self._passing = passing
+        self.forward, self.call, self.follow = passing.forward, passing.call, passing.follow
         self.presence = Presence(store)
         # Whose turns were ended.
         self._ended: set[str] = set()
@@ -220,19 +221,3 @@ class Routing:
     async def _answer_call(self, request: Request) -> Response:
         asked = await self._passing.internal(request)
         return answer(self._open_request(asked["device"], asked["call"]) is not None)
-
-    async def forward(self, place: ReplicaRow, request: Request, asking: Bearer) -> Response:
-        """See `chat.operations.Elsewhere`."""
-        return await self._passing.forward(place, request, asking)
-
-    async def call(
-        self, place: ReplicaRow, operation: Operation[Any, Any], asking: Bearer, given: Mapping[str, Any]
-    ) -> Any:
-        """See `chat.operations.Elsewhere`."""
-        return await self._passing.call(place, operation, asking, given)
-
-    def follow(
-        self, place: ReplicaRow, stream: Stream[Any, Any], asking: Bearer, given: Mapping[str, Any]
-    ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
-        """See `chat.operations.Elsewhere`."""
-        return self._passing.follow(place, stream, asking, given)

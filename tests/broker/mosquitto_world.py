@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from broker.mosquitto.commands import Acl, AclType, CreateClient, CreateRole, RoleUse
+from broker.mosquitto.commands import Acl, AclType, CreateClient, RoleUse, SetRole
 from broker.mosquitto.config import MosquittoConfig, MosquittoListener, render
 from broker.mosquitto.dynsec import DynamicSecurity
 from broker.mosquitto.installation import find_installation
@@ -45,7 +45,7 @@ class HouseBroker:
         async with self.security() as security:
             await security.change(
                 [
-                    CreateRole(rolename=f"{username}-role", acls=acls),
+                    SetRole(rolename=f"{username}-role", acls=acls),
                     CreateClient(
                         username=username,
                         password=SecretStr(username),

@@ -16,12 +16,10 @@ from pydantic import SecretStr
 from broker.logins import BusLogin
 from broker.mosquitto.commands import (
     Acl,
+    ChangeClient,
     CreateClient,
-    CreateRole,
-    DeleteClient,
-    DisableClient,
-    ModifyRole,
     RoleUse,
+    SetRole,
 )
 from broker.mosquitto.config import MosquittoListener
 from broker.mosquitto.dynsec import DynamicSecurity
@@ -150,10 +148,10 @@ async def test_settling_mends_what_was_changed_by_hand(world: World) -> None:
     everything = frozenset((Acl(acltype="publishClientSend", topic="#"),))
     await world.security.change(
         [
-            ModifyRole(rolename="strawberry-device-lamp_pi", acls=everything),
-            ModifyRole(rolename="strawberry-base", acls=everything),
-            DisableClient(username="lock_pi"),
-            DeleteClient(username="explorer"),
+            SetRole(command="modifyRole", rolename="strawberry-device-lamp_pi", acls=everything),
+            SetRole(command="modifyRole", rolename="strawberry-base", acls=everything),
+            ChangeClient(command="disableClient", username="lock_pi"),
+            ChangeClient(command="deleteClient", username="explorer"),
         ]
     )
     await world.logins.sync([login(LAMP), login(LOCK), login(EXPLORER)], NOTHING)
@@ -161,7 +159,7 @@ async def test_settling_mends_what_was_changed_by_hand(world: World) -> None:
 
 
 async def test_settling_leaves_strangers_alone(world: World) -> None:
-    role = CreateRole(rolename="radio", acls=frozenset((Acl(acltype="publishClientSend", topic="radio/#"),)))
+    role = SetRole(rolename="radio", acls=frozenset((Acl(acltype="publishClientSend", topic="radio/#"),)))
     radio = CreateClient(
         username="radio", password=SecretStr("r"), roles=frozenset((RoleUse(rolename="radio"),))
     )
@@ -233,13 +231,13 @@ async def test_while_the_broker_is_away_it_is_said_and_settling_makes_up_for_it(
 
 async def test_a_refused_command_is_an_error_that_says_which(world: World) -> None:
     with pytest.raises(NotFound, match="disableClient"):
-        await world.security.change([DisableClient(username="ghost")])
+        await world.security.change([ChangeClient(command="disableClient", username="ghost")])
     created = CreateClient(username="twice", password=SecretStr("x"))
     await world.security.change([created])
     with pytest.raises(Conflict, match="createClient"):
         await world.security.change([created])
     with pytest.raises(LinkError, match="createRole: "):
-        await world.security.change([CreateRole(rolename="x" * 70_000, acls=frozenset())])
+        await world.security.change([SetRole(rolename="x" * 70_000, acls=frozenset())])
 
 
 async def test_no_password_is_in_what_a_command_shows(world: World) -> None:

@@ -91,7 +91,7 @@ async def test_a_leader_that_is_replaced_while_it_does_what_was_asked_stores_not
         replica: Any = SimpleNamespace(instance="b", term=term)
         operations = Operations[Any](here, Connections(nothing))
         operations.mount(guests, store)
-        operations.elsewhere = Routing(replica, leader, store, nothing, nothing, nothing)
+        operations.elsewhere = Routing(replica, leader, store, nothing, make_passing(), nothing)
         with pytest.raises(Superseded):
             await operations.call(invite, admit, "Ann")
         assert await Accounts(store).users() == []
@@ -193,7 +193,7 @@ async def test_what_was_passed_on_to_one_that_has_just_gained_the_lead_waits_unt
 
     nothing: Any = None
     store: Any = SimpleNamespace(read=read)
-    routing = Routing(replica, leader, store, nothing, nothing, nothing)  # type: ignore[arg-type]
+    routing = Routing(replica, leader, store, nothing, make_passing(), nothing)  # type: ignore[arg-type]
     passed_on = From.__new__(From)
     assert await routing.leader(passed_on) is None
     leader.parts, replica.term = None, None
@@ -230,7 +230,7 @@ async def test_turns_of_a_replica_that_only_connects_again_go_on(monkeypatch: py
         store=SimpleNamespace(read=read),
         record=SimpleNamespace(clean_up=clean_up),
     )
-    routing = Routing(parts.replica, parts.leader, parts.store, parts.record, parts, parts)
+    routing = Routing(parts.replica, parts.leader, parts.store, parts.record, make_passing(), parts)
     assert await routing.runs("ann", "t1") is row
     assert ended == []
     monkeypatch.setattr("hub_registry.limits.REPLICA_SILENT_S", 0)
