@@ -160,13 +160,9 @@ class HomeLink:
 
     async def publish_offline(self) -> None:
         """Publish that the hub is offline, if the broker is connected."""
-
-        async def publish() -> None:
-            async with asyncio.timeout(limits.LINK_STOP_S):
-                await self.publish(self._availability.topic, topics.HOME_OFFLINE, confirmed=True)
-
+        offline = self.publish(self._availability.topic, topics.HOME_OFFLINE, confirmed=True)
         try:
-            await asyncio.shield(publish())
+            await asyncio.shield(asyncio.wait_for(offline, limits.LINK_STOP_S))
         except (TimeoutError, StrawberryError):
             _log.info("the home broker is gone; it publishes the hub's last will")
 

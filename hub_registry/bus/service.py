@@ -223,13 +223,9 @@ class RegistryService:
 
     async def _publish_offline(self) -> None:
         leave = self._presence.cleared if self._presence.silent else self._presence.offline
-
-        async def publish() -> None:
-            async with asyncio.timeout(limits.BUS_STOP_S):
-                await self._link.send(leave(), confirmed=True)
-
         try:
-            await asyncio.shield(publish())
+            sent = self._link.send(leave(), confirmed=True)
+            await asyncio.shield(asyncio.wait_for(sent, limits.BUS_STOP_S))
         except (TimeoutError, Disconnected):
             _log.info("the broker is gone; the hub's last will says that it went")
 
