@@ -22,22 +22,23 @@ from hub_agent.calls.own_skills import HubSkill
 from hub_agent.parts import HubParts
 from hub_agent.prompt import Asked, Contribution, PromptPart
 from hub_home_assistant.outward import open_outward
-from hub_home_assistant.outward.operations import Exposing
-from hub_home_assistant.outward.operations import home_assistant as home_assistant_operations
-from hub_live.notifications import announce_ends, announce_missing_values
+from hub_home_assistant.outward.operations import Exposing, home_assistant
+from hub_live.captures.operations import captures
+from hub_live.events.operations import events
+from hub_live.memory.operations import memory
+from hub_live.nodes import nodes
+from hub_live.notifications import announce_ends, announce_missing_values, notifications
+from hub_live.push import push
+from hub_live.topics.operations import bus
+from hub_live.watchers.operations import timers, watchers
+from hub_live.world.operations import world
 from hub_registry.access.bearer import Bearer
 from hub_registry.storage.tables import now
 from hub_server import limits
-from hub_server.live import PROMPT_PARTS, Live, live_operations, open_live
+from hub_server.live import PROMPT_PARTS, Live, open_live
 from hub_server.mcp.clients import McpClients, mcp_servers
 
 _log = logging.getLogger(__name__)
-
-_RESOURCES: Final[tuple[Resource[Any, Bearer], ...]] = (
-    *live_operations,
-    home_assistant_operations,
-    mcp_servers,
-)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,24 @@ class LeadingParts:
     live: Live
     home: HomeLink | None
     servers: McpClients
-    services: tuple[Any, ...]
+    exposing: Exposing
+
+
+_SERVED: Final[tuple[tuple[Resource[Any, Bearer], Callable[[LeadingParts], object]], ...]] = (
+    (events, lambda parts: parts.live.events),
+    (bus, lambda parts: parts.live.values),
+    (captures, lambda parts: parts.live.captures),
+    (watchers, lambda parts: parts.live.watchers),
+    (timers, lambda parts: parts.live.timers),
+    (world, lambda parts: parts.live.world),
+    (memory, lambda parts: parts.live.memory),
+    (nodes, lambda parts: parts.live.nodes),
+    (notifications, lambda parts: parts.live.notifications),
+    (push, lambda parts: parts.live.push),
+    (home_assistant, lambda parts: parts.exposing),
+    (mcp_servers, lambda parts: parts.servers),
+)
+"""What is served of these parts."""
 
 
 class NotLeading(LinkError):
@@ -92,9 +110,8 @@ class Leader:
 
     def routes(self) -> list[BaseRoute]:
         """Make the HTTP routes, whether it leads or not."""
-        services = self.parts.services if self.parts is not None else (None,) * len(_RESOURCES)
-        found = zip(_RESOURCES, services, strict=True)
-        return [route for resource, service in found for route in self._operations.mount(resource, service)]
+        served = ((resource, self.parts and of(self.parts)) for resource, of in _SERVED)
+        return [route for resource, service in served for route in self._operations.mount(resource, service)]
 
     @property
     def contributions(self) -> Mapping[str, Contribution]:
@@ -120,9 +137,8 @@ class Leader:
     def put(self, parts: LeadingParts | None) -> None:
         """Serve these parts, or none any more."""
         self.parts = parts
-        services = parts.services if parts is not None else (None,) * len(_RESOURCES)
-        for resource, service in zip(_RESOURCES, services, strict=True):
-            self._operations.put(resource, service)
+        for resource, of in _SERVED:
+            self._operations.put(resource, parts and of(parts))
         if parts is not None:
             for change in self._changes.values():
                 change(parts.live)
@@ -143,7 +159,7 @@ async def open_leading(
         skills: The hub's own that need none of the parts.
         announce: Tells the network of the hub, until cancelled.
     """
-    settings, registry, bus, agent = parts.settings, parts.registry, parts.bus, parts.agent
+    settings, registry, agent = parts.settings, parts.registry, parts.agent
     async with AsyncExitStack() as stack:
         topics = HomeTopics(registry.store)
         home = None
@@ -152,7 +168,7 @@ async def open_leading(
                 settings.home_link, topics, instance=settings.instance, bus=link_settings(settings, registry)
             )
             home = await stack.enter_async_context(opened)
-        bus.service.purgers = (partial(purge_home, topics, home),)
+        parts.bus.service.purgers = (partial(purge_home, topics, home),)
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         live = await stack.enter_async_context(open_live(parts, home=home, tasks=tasks))
         servers = McpClients(settings.home, parts.own, tasks)
@@ -162,21 +178,15 @@ async def open_leading(
         stack.callback(live.home_assistant.on_offered(parts.own.refresh))
         supervise(tasks, partial(_keep_tidy, parts, live), name="old records")
         stack.callback(registry.people.on_removed(live.forget_person))
-        await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, bus, parts.trail))
-        await stack.enter_async_context(open_wake_words(registry.directory, bus))
+        await stack.enter_async_context(open_bus_chat(registry, agent.assistant.ask, parts.bus, parts.trail))
+        await stack.enter_async_context(open_wake_words(registry.directory, parts.bus))
         outward = await stack.enter_async_context(
             open_outward(parts, home, feed=live.feed, events=live.events)
         )
         if announce is not None:
             supervise(tasks, announce, name="announcement")
-        leader.put(
-            LeadingParts(
-                live,
-                home,
-                servers,
-                (*live.services, Exposing(outward, registry.directory, live.home_assistant.client), servers),
-            )
-        )
+        exposing = Exposing(outward, registry.directory, live.home_assistant.client)
+        leader.put(LeadingParts(live, home, servers, exposing))
         try:
             yield
         finally:

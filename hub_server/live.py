@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from agent_core.prompt import Household
-from chat.operations import Resource
 from chat.tasks import supervise
 from contracts.answers.live import LinkName
 from contracts.errors import FileProblem, NotFound, StorageError
@@ -21,45 +20,24 @@ from hub_home_assistant.inward import Inward
 from hub_home_assistant.inward.client import HomeAssistant
 from hub_home_assistant.inward.topics import StateTopics
 from hub_live.captures import Captures, CaptureSkill, open_captures
-from hub_live.captures.operations import captures as capture_operations
 from hub_live.events import Events
-from hub_live.events.operations import events as event_operations
 from hub_live.events.presence import presence_events
 from hub_live.memory.lists import ListSkill
 from hub_live.memory.memory import Memory, open_memory
-from hub_live.memory.operations import memory as memory_operations
 from hub_live.memory.skill import MemorySkill
 from hub_live.nodes import Nodes, node_events
-from hub_live.nodes import nodes as node_operations
-from hub_live.notifications import Notifications, notifications, open_notifications, tell_full_disk
-from hub_live.push import Push, open_push, push
+from hub_live.notifications import Notifications, open_notifications, tell_full_disk
+from hub_live.push import Push, open_push
 from hub_live.topics import Decoding, Feed, LastHeard, TopicLink, open_feed
-from hub_live.topics.operations import bus
 from hub_live.topics.skill import BusSkill
 from hub_live.topics.values import BusValues
 from hub_live.watchers.opening import open_watchers
-from hub_live.watchers.operations import timers as timer_operations
-from hub_live.watchers.operations import watchers as watcher_operations
 from hub_live.watchers.skill import WatcherSkill
 from hub_live.watchers.timers.timers import Timers, open_timers
 from hub_live.watchers.watchers import Watchers
 from hub_live.world import World, WorldSkill, open_world
-from hub_live.world.operations import world as world_operations
 from hub_live.world.section import world_part
-from hub_registry.access.bearer import Bearer
 
-live_operations: Final[tuple[Resource[Any, Bearer], ...]] = (
-    event_operations,
-    bus,
-    capture_operations,
-    watcher_operations,
-    timer_operations,
-    world_operations,
-    memory_operations,
-    node_operations,
-    notifications,
-    push,
-)
 PROMPT_PARTS: Final = ("world", "watchers", "captures", "memory")
 
 
@@ -107,22 +85,6 @@ class Live:
         await self.push.forget_person(user)
         # Last, since people may have made the file one that cannot be changed.
         await self.memory.forget_person(user)
-
-    @property
-    def services(self) -> tuple[Any, ...]:
-        """What `live_operations` work on, in their order."""
-        return (
-            self.events,
-            self.values,
-            self.captures,
-            self.watchers,
-            self.timers,
-            self.world,
-            self.memory,
-            self.nodes,
-            self.notifications,
-            self.push,
-        )
 
 
 @asynccontextmanager
