@@ -103,7 +103,7 @@ def make_passing() -> Passing:
     registry: Any = SimpleNamespace(
         key=KeyPair.generate(),
         hub_id="home-1",
-        settings=SimpleNamespace(ca=None),
+        settings=SimpleNamespace(bus=SimpleNamespace(ca=None)),
         admin=User("owner", "Owner", "admin"),
     )
     return Passing(registry, SimpleNamespace(), instance="a", runs=lambda _: True)  # type: ignore[arg-type]
