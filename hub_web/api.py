@@ -1,6 +1,6 @@
 """The hub's operations as the pages call them: in this process, with the rights of one session."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -9,12 +9,11 @@ from urllib.parse import quote
 from starlette.requests import HTTPConnection
 
 from chat.conversations import CHAT
-from chat.operations import Needs, Operation, Operations, Stream
-from chat.service import ChatService
+from chat.operations import Needs, Operation, Stream
 from chat.turns import Turn
 from contracts.chat import ChatRequest
-from hub_registry.access.bearer import Bearer, Gate
-from hub_server.system.host import Health
+from hub_registry.access.bearer import Bearer
+from hub_server.service import Hub
 
 P = ParamSpec("P")
 Answered = TypeVar("Answered")
@@ -25,22 +24,11 @@ class Api:
     """Calls operations with a session's token, so that what a page may do is what its person may do.
 
     Args:
-        operations: Those of the hub.
-        gate: Knows the session.
-        chat: Answers messages.
-        health: Returns the state of the hub.
-        hub: Its id and public key, by which a page recognises it; without the key behind a proxy.
-        pin: Returns that of its TLS key; empty behind a proxy, too.
         token: That of the session.
         connection: The request for the page.
     """
 
-    operations: Operations[Bearer]
-    gate: Gate
-    chat: ChatService[Bearer]
-    health: Callable[[], Health]
-    hub: str
-    pin: Callable[[], str]
+    hub: Hub
     token: str
     connection: HTTPConnection
 
@@ -52,7 +40,7 @@ class Api:
         Raises:
             StrawberryError: As the operation says it.
         """
-        return await self.operations.call(operation, self._admit, *args, **kwargs)
+        return await self.hub.operations.call(operation, self._admit, *args, **kwargs)
 
     def follow(
         self, stream: Stream[P, Answered], /, *args: P.args, **kwargs: P.kwargs
@@ -62,14 +50,20 @@ class Api:
         Raises:
             StrawberryError: As the stream says it.
         """
-        return self.operations.follow(stream, self._admit, *args, **kwargs)
+        return self.hub.operations.follow(stream, self._admit, *args, **kwargs)
 
     async def ask(self, request: ChatRequest) -> Turn:
         """Start a turn; see `ChatService.ask`."""
-        return await self.chat.ask(request, await self._admit(CHAT, "chat"))
+        return await self.hub.agent.assistant.ask(request, await self._admit(CHAT, "chat"))
+
+    @property
+    def hub_name(self) -> str:
+        """Id and public key of the hub, by which a page recognises it; without the key behind a proxy."""
+        registry, has_proxy = self.hub.registry, self.hub.settings.http.has_proxy
+        return f"{registry.hub_id} {'' if has_proxy else registry.key.public.jwk()['x']}"
 
     async def _admit(self, needs: Needs, what: str) -> Bearer:
-        return await self.gate.admit_session(self.token, self.connection, needs, what)
+        return await self.hub.gate.admit_session(self.token, self.connection, needs, what)
 
 
 def part(name: object) -> str:

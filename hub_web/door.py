@@ -60,14 +60,10 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
     if path == "/setup":
         title, lead = text("Choose your password"), text("With it you log in to your home in this browser.")
         fields = (
-            _field("code", text("One-time code"), autocomplete="one-time-code", required=True)
-            + _field("name", text("Your name (optional)"), autocomplete="username")
-            + _field(
-                "password", text("Password"), kind="password", autocomplete="new-password", required=True
-            )
-            + _field(
-                "again", text("Password again"), kind="password", autocomplete="new-password", required=True
-            )
+            _field("code", text("One-time code"), "one-time-code")
+            + _field("name", text("Your name (optional)"), "username", required=False)
+            + _field("password", text("Password"), "new-password")
+            + _field("again", text("Password again"), "new-password")
         )
         button, below = text("Continue"), text("A password has at least 10 characters.")
     elif needs_setup:
@@ -80,9 +76,8 @@ def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLRes
         )
     else:
         title, lead = text("Log in"), ""
-        fields = _field("name", text("Name"), autocomplete="username", required=True) + _field(
-            "password", text("Password"), kind="password", autocomplete="current-password", required=True
-        )
+        fields = _field("name", text("Name"), "username")
+        fields += _field("password", text("Password"), "current-password")
         button = text("Log in")
         below = text("Forgotten it? An admin can make a one-time code for you.")
     words = {"unreachable": text("The hub does not answer."), "differ": text("The two passwords differ.")}
@@ -180,7 +175,8 @@ def theme_of(connection: HTTPConnection) -> Theme:
     return cast(Theme, chosen) if chosen in get_args(Theme) else "auto"
 
 
-def _field(name: str, label: str, *, kind: str = "text", autocomplete: str, required: bool = False) -> str:
+def _field(name: str, label: str, autocomplete: str, *, required: bool = True) -> str:
+    kind = "password" if autocomplete.endswith("password") else "text"
     return (
         f'<label for="{name}">{escape(label)}</label>'
         f'<input id="{name}" name="{name}" type="{kind}" autocomplete="{autocomplete}" autocapitalize="none" '

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from chat.conversations import confirm
-from contracts.chat import ChatFile, ChatRequest, ConfirmationWanted, TurnError, TurnEvent, TurnFinal
+from contracts.chat import (
+    ChatFile,
+    ChatImage,
+    ChatRequest,
+    ConfirmationWanted,
+    TurnError,
+    TurnEvent,
+    TurnFinal,
+)
 from contracts.errors import GatewayError, StrawberryError
 from contracts.phrases import for_people
 from contracts.validation import validated
@@ -26,6 +34,7 @@ class Answered(Part):
 
 
 FeedEvent = TurnEvent | Answered
+Attached = ChatFile | ChatImage
 
 
 @dataclass(eq=False)
@@ -136,17 +145,18 @@ class Feeds:
         agent: str = "assistant",
         device: str | None = None,
         replaces: str | None = None,
-        attached: Sequence[Mapping[str, str]] = (),
+        attached: Sequence[Attached] = (),
     ) -> Feed:
         """Begin a turn.
 
         Args:
             device: Name of the current device.
             replaces: Id of the turn whose place it takes.
-            attached: Each a `ChatFile` or a `ChatImage`.
         """
-        names = tuple(ChatFile(name=each["name"], text=each.get("text", "")) for each in attached)
-        feed = Feed(user, conversation, question, names)
+        images = [each for each in attached if isinstance(each, ChatImage)]
+        files = [each for each in attached if isinstance(each, ChatFile)]
+        named = (ChatFile(name=each.name) for each in images)
+        feed = Feed(user, conversation, question, (*files, *named))
         request: dict[str, Json] = {
             "message": question,
             "agent": agent,
@@ -155,8 +165,8 @@ class Feeds:
             "device": device,
             "can_confirm": True,
             "replaces": replaces,
-            "files": [dict(each) for each in attached if "data" not in each],
-            "images": [dict(each) for each in attached if "data" in each],
+            "files": files,
+            "images": images,
         }
         self._feeds.append(feed)
         self._tasks.create_task(self._run(feed, api, request), name=f"web: turn {feed.turn}")

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from nicegui import ui
@@ -42,9 +43,7 @@ def one_at_a_time(read: Show) -> Show:
 
 async def tell(on_event: Callable[[T], Any], event: T, slot: Slot) -> None:
     with slot:
-        result = on_event(event)
-        if inspect.isawaitable(result):
-            await result
+        await handled(partial(on_event, event))
 
 
 async def handled(handler: Handler) -> None:

@@ -5,9 +5,9 @@ import importlib
 import logging
 import pkgutil
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -95,24 +95,12 @@ async def open_server(hub: Hub, *, household: Household) -> AsyncIterator[ASGIAp
     # Expected errors are shown by the page.
     handle_errors(_on_error)
     core.loop = asyncio.get_running_loop()
-    key = "" if hub.settings.http.has_proxy else hub.registry.key.public.jwk()["x"]
-    hub_name = f"{hub.registry.hub_id} {key}"
-    api = partial(Api, hub.operations, hub.gate, hub.agent.assistant, hub.health, hub_name, hub.pin)
     hub.leader.change("push words", _use_push_words)
     async with open_tasks(contained=True) as tasks:
         core.app.start()
         stop = hub.registry.authority.on_revoked(sockets.end)
         supervise(tasks, partial(sockets.watch, core.sio), name="web: sockets")
-        app = WebApp(
-            core.app,
-            sessions=sessions,
-            sockets=sockets,
-            api=api,
-            pin=hub.pin,
-            needs_setup=hub.registry.people.needs_setup,
-            household=household,
-            tasks=tasks,
-        )
+        app = WebApp(hub, sessions, sockets, household, tasks)
         try:
             yield GZipMiddleware(app, minimum_size=1_000, compresslevel=4)
         finally:
@@ -138,20 +126,12 @@ class WebApp:
     """Answers what the API does not.
 
     Attributes:
-        nicegui: NiceGUI's application.
-        api: Makes the API of a session, of its token and the request for a page.
-        pin: Returns that of the TLS key of the hub.
-        needs_setup: Returns whether there is no person yet.
         tasks: Owns what pages follow.
     """
 
-    nicegui: ASGIApp
-    _: KW_ONLY
+    hub: Hub
     sessions: Sessions
     sockets: Sockets
-    api: Callable[[str, HTTPConnection], Api]
-    pin: Callable[[], str]
-    needs_setup: Callable[[], Awaitable[bool]]
     household: Household
     tasks: asyncio.TaskGroup
 
@@ -184,7 +164,7 @@ class WebApp:
             if session is None or not is_from_own_page(connection) or not path.startswith(_SOCKET):
                 await send({"type": "websocket.close", "code": 1008})
                 return
-            await self.sockets.serve(session, self.nicegui, scope, receive, send)
+            await self.sockets.serve(session, core.app, scope, receive, send)
             return
         for route in self._open:
             match, found = route.matches(scope)
@@ -204,24 +184,24 @@ class WebApp:
         scope[VIEW] = View(
             connection,
             session,
-            self.api(session.token, connection),
+            Api(self.hub, session.token, connection),
             household=self.household,
             tasks=self.tasks,
             feeds=self._feeds,
         )
         scope[VIEW].enter()
-        await self.nicegui(scope, receive, _hardened(send, path))
+        await core.app(scope, receive, _hardened(send, path))
 
     async def _door(self, request: Request) -> Response:
         path = path_in_app(request.scope)
         if path == "/login" and await self.sessions.of(request) is not None:
             return RedirectResponse(f"{request.scope['root_path']}/", 303)
         self._speak(request)
-        return door(path, request, needs_setup=await self.needs_setup())
+        return door(path, request, needs_setup=await self.hub.registry.people.needs_setup())
 
     async def _joining(self, request: Request) -> Response:
         self._speak(request)
-        return await serve_joining(request, pin=self.pin())
+        return await serve_joining(request, pin=self.hub.pin())
 
     def _speak(self, connection: HTTPConnection) -> None:
         LANGUAGE.set(choose(connection.headers.get("accept-language"), self.household.language))
@@ -235,7 +215,7 @@ class WebApp:
         if path == "/join":
             connection = HTTPConnection(scope)
             self._speak(connection)
-            return joining_page(connection, pin=self.pin())
+            return joining_page(connection, pin=self.hub.pin())
         if path.startswith("/_nicegui"):
             return error_response(path, 401, "unauthorized", "you are not logged in")
         query = scope["query_string"].decode("latin-1")

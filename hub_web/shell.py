@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from nicegui import app, ui
@@ -15,7 +14,7 @@ from contracts.errors import StrawberryError, Unauthorized
 from hub_live.events import NotificationData
 from hub_web import limits
 from hub_web.door import THEME_COOKIE, Theme, asset
-from hub_web.parts.layout import Words, empty, failure, icon_button, note
+from hub_web.parts.layout import Words, empty, failure, icon_button, named, note
 from hub_web.parts.notices.notices import notice_path, notice_words
 from hub_web.parts.notices.push import show_push
 from hub_web.texts import text
@@ -36,36 +35,61 @@ for _fading in (ui.dialog, ui.menu, ui.select, ui.tooltip):
     _fading.default_props("transition-duration=0")
 
 
-@dataclass(frozen=True)
-class PageInfo:
-    """A page as the navigation knows it.
+class page(ui.page):  # noqa: N801  as NiceGUI's, which it replaces
+    """Makes a function the page at a path; it gets by name the parts of the path in braces.
 
-    Attributes:
+    Args:
+        title: In English; it is translated.
+        icon: A name of https://fonts.google.com/icons; the font is in NiceGUI.
         menu: Its place in the navigation, from 0; each hundred begins a group. None for a page that is
             reached from another one.
         admin: Whether only an admin is shown it.
         writer: Whether guests, who change nothing, are not shown it.
     """
 
-    path: str
     title: str
-    icon: str
-    menu: int | None
-    admin: bool
-    writer: bool
-    width: Width
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        title: str,
+        icon: str = "",
+        menu: int | None = None,
+        admin: bool = False,
+        writer: bool = False,
+        width: Width = "normal",
+    ) -> None:
+        super().__init__(path, title=title, response_timeout=limits.BUILD_S)
+        self.icon, self.menu, self.width = icon, menu, width
+        self.admin, self.writer = admin, writer
+
+    def __call__(self, build: Build) -> Build:
+        """Register a function."""
+        PAGES[self.path] = self
+
+        async def show(request: Request) -> Response | None:
+            try:
+                with _frame(self):
+                    if self.is_shown:
+                        await build(**request.path_params)
+                    else:
+                        view.client.status_code = 403
+                        by = (
+                            text("Only admins can open it.") if self.admin else text("Guests cannot open it.")
+                        )
+                        with empty("lock", text("This page is not for you"), by):
+                            view.link(text("To the start page"), "/")
+            except Unauthorized:
+                return RedirectResponse(view.href("/login"), 303)
+            return None
+
+        super().__call__(show)
+        return build
 
     @property
     def is_shown(self) -> bool:
         return (view.is_admin or not self.admin) and (view.may_change or not self.writer)
-
-
-PAGES: Final[dict[str, PageInfo]] = {}
-"""All pages by their path."""
-
-
-class _Page(ui.page):
-    """NiceGUI's page, whose theme and language are those of its person."""
 
     def resolve_dark(self) -> bool | None:
         return {"auto": None, "light": False, "dark": True}[view.theme]
@@ -74,51 +98,12 @@ class _Page(ui.page):
         return "en-US" if view.language == "en" else view.language
 
 
-def page(
-    path: str,
-    *,
-    title: str,
-    icon: str = "",
-    menu: int | None = None,
-    admin: bool = False,
-    writer: bool = False,
-    width: Width = "normal",
-) -> Callable[[Build], Build]:
-    """Make a function the page at a path; it gets by name the parts of the path in braces.
-
-    Args:
-        title: In English; it is translated.
-        icon: A name of https://fonts.google.com/icons; the font is in NiceGUI.
-    """
-    info = PageInfo(path, title, icon, menu, admin, writer, width)
-
-    def register(build: Build) -> Build:
-        PAGES[path] = info
-
-        async def show(request: Request) -> Response | None:
-            try:
-                with _frame(info):
-                    if info.is_shown:
-                        await build(**request.path_params)
-                    else:
-                        view.client.status_code = 403
-                        by = (
-                            text("Only admins can open it.") if info.admin else text("Guests cannot open it.")
-                        )
-                        with empty("lock", text("This page is not for you"), by):
-                            view.link(text("To the start page"), "/")
-            except Unauthorized:
-                return RedirectResponse(view.href("/login"), 303)
-            return None
-
-        _Page(path, title="Strawberry", response_timeout=limits.BUILD_S)(show)
-        return build
-
-    return register
+PAGES: Final[dict[str, page]] = {}
+"""All pages by their path."""
 
 
 @contextmanager
-def _frame(info: PageInfo) -> Iterator[None]:
+def _frame(info: page) -> Iterator[None]:
     """Build everything around a page; what is built in the block is its content."""
     client, base = ui.context.client, view.base_path
     client.title = f"{text(info.title)} · Strawberry"
@@ -128,7 +113,7 @@ def _frame(info: PageInfo) -> Iterator[None]:
         f'<link rel="icon" type="image/svg+xml" href="{icon}"><link rel="stylesheet" href="{style}">'
         f'<link rel="manifest" href="{base}/manifest.webmanifest">'
         f'<link rel="apple-touch-icon" href="{base}/icon-192.png"><meta name="theme-color" content="#b8283f">'
-        f'<script defer src="{script}" data-base="{base}" data-hub="{view.api.hub}"></script>'
+        f'<script defer src="{script}" data-base="{base}" data-hub="{view.api.hub_name}"></script>'
     )
     with ui.header().classes("sb-header"):
         open_menu = icon_button("menu", text("Menu")).classes("sb-menu-button")
@@ -148,8 +133,9 @@ def _frame(info: PageInfo) -> Iterator[None]:
         _bar(info, drawer)
     # It goes to the top of the layout, as header and drawer do.
     ui.skip_link(text("Skip to the content"), target=client.content)
-    progress = ui.element("div").classes("sb-progress sb-hidden").props("role=progressbar")
-    progress.props["aria-label"] = text("Working")
+    progress = named(
+        ui.element("div").classes("sb-progress sb-hidden").props("role=progressbar"), text("Working")
+    )
     # Shown by the browser alone while it has no connection.
     Words(
         "p", text("The hub is away. Your home goes on; this page reconnects by itself."), "sb-away-bar"
@@ -169,16 +155,16 @@ def _frame(info: PageInfo) -> Iterator[None]:
             failure(error)
 
 
-def _entries() -> list[PageInfo]:
-    shown = (info for info in PAGES.values() if info.menu is not None)
-    return sorted((info for info in shown if info.is_shown), key=lambda info: info.menu or 0)
+def _entries() -> list[page]:
+    shown = (each for each in PAGES.values() if each.menu is not None and each.is_shown)
+    return sorted(shown, key=lambda each: each.menu or 0)
 
 
-def _is_here(entry: PageInfo, here: PageInfo) -> bool:
+def _is_here(entry: page, here: page) -> bool:
     return entry.path == here.path or (entry.path != "/" and here.path.startswith(f"{entry.path}/"))
 
 
-def _entry(entry: PageInfo, here: PageInfo) -> None:
+def _entry(entry: page, here: page) -> None:
     with view.anchor(entry.path, "sb-entry") as made:
         if _is_here(entry, here):
             made.classes("sb-here").props("aria-current=page")
@@ -186,9 +172,8 @@ def _entry(entry: PageInfo, here: PageInfo) -> None:
         Words("span", text(entry.title))
 
 
-def _navigation(here: PageInfo) -> None:
-    with ui.element("nav").classes("sb-nav") as nav:
-        nav.props["aria-label"] = text("Pages")
+def _navigation(here: page) -> None:
+    with named(ui.element("nav").classes("sb-nav"), text("Pages")):
         group = 0
         for entry in _entries():
             if (entry.menu or 0) // 100 != group:
@@ -197,9 +182,8 @@ def _navigation(here: PageInfo) -> None:
             _entry(entry, here)
 
 
-def _bar(here: PageInfo, drawer: ui.left_drawer) -> None:
-    with ui.element("nav").classes("sb-bar") as nav:
-        nav.props["aria-label"] = text("Most used pages")
+def _bar(here: page, drawer: ui.left_drawer) -> None:
+    with named(ui.element("nav").classes("sb-bar"), text("Most used pages")):
         shown = _entries()[: limits.PHONE_ENTRIES]
         for entry in shown:
             _entry(entry, here)
@@ -251,8 +235,7 @@ class _Bell:
         new = sum(id_ > self._seen for id_ in self._listed)
         self._mark.set_text(str(new))
         self._mark.set_visibility(new > 0)
-        label = text("Notifications, {n} new", n=new) if new else text("Notifications")
-        self._button.props["aria-label"] = label
+        named(self._button, text("Notifications, {n} new", n=new) if new else text("Notifications"))
 
     async def _show(self) -> None:
         await self._read()
@@ -284,8 +267,7 @@ def _theme_button() -> None:
 
     def show() -> None:
         icon, label = _THEMES[chosen]
-        button.props["icon"] = icon
-        button.props["aria-label"] = text(label)
+        named(button, text(label)).set_icon(icon)
 
     def turn() -> None:
         nonlocal chosen

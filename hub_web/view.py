@@ -23,7 +23,6 @@ from contracts.wire import Json
 from hub_live.events import operations as events
 from hub_live.events.kinds import EventData, Kept, with_data
 from hub_live.world import operations as world
-from hub_registry.access.accounts import User
 from hub_registry.http.sessions import confirm_password
 from hub_web import limits
 from hub_web.api import Api
@@ -31,8 +30,8 @@ from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.handlers import Handler, Show, handled, tell
 from hub_web.parts import times
-from hub_web.parts.calls.forms import text_field
-from hub_web.parts.layout import Words, actions, heading
+from hub_web.parts.calls.forms import switch, text_field
+from hub_web.parts.layout import Words, actions, heading, named
 from hub_web.sockets import WebSession
 from hub_web.texts import LANGUAGE, ZONE, choose, text
 
@@ -74,8 +73,9 @@ class View:
         tasks: asyncio.TaskGroup,
         feeds: Feeds,
     ) -> None:
-        user = session.user
-        self.session = session
+        self.user = user = session.user
+        self.is_admin = session.is_admin
+        self.may_change = not user.read_only
         self.api = api
         self.language = choose(user.language, connection.headers.get("accept-language"), household.language)
         self.zone = ZoneInfo(user.time_zone or household.time_zone)
@@ -100,18 +100,6 @@ class View:
         self.client, self._title, self._progress = client, title, progress
         client.on_exception(self.fail)
         client.on_delete(self._close)
-
-    @property
-    def user(self) -> User:
-        return self.session.user
-
-    @property
-    def is_admin(self) -> bool:
-        return self.session.is_admin
-
-    @property
-    def may_change(self) -> bool:
-        return not self.user.read_only
 
     def title(self, name: str) -> None:
         """Call the page something else than it is called in the navigation."""
@@ -190,7 +178,7 @@ class View:
             box = ui.dialog()
         box.on("hide", place.delete)
         box.on("hide", box.delete)
-        box.props["aria-label"] = title
+        named(box, title)
         # An error from before would cover it.
         self.client.run_javascript(
             "document.querySelectorAll('.q-notification .q-btn').forEach(e => e.click())"
@@ -296,8 +284,7 @@ class View:
         made = ui.button(label, icon=icon or None, color=None)
         made.classes(f"sb-button sb-{kind}").props("no-caps unelevated")
         if tip:
-            made.props["aria-label"] = tip
-            made.tooltip(tip)
+            named(made, tip).tooltip(tip)
         runs = False
 
         async def click() -> None:
@@ -320,6 +307,27 @@ class View:
 
         made.on_click(click)
         return made
+
+    def tool(self, icon: str, tip: str, on_click: Handler) -> ui.button:
+        """Make a button of an icon alone."""
+        return self.button("", on_click, icon=icon, kind="flat", tip=tip)
+
+    def switch(self, label: str, value: bool, change: Callable[[bool], Awaitable[None]]) -> ui.switch:
+        """Make a switch that takes effect at once; where that fails, it is set back."""
+
+        async def changed(wanted: bool) -> None:
+            nonlocal value
+            if wanted == value:
+                return
+            try:
+                async with self.busy():
+                    await change(wanted)
+                value = wanted
+            except StrawberryError as error:
+                self.fail(error)
+                made.value = value
+
+        return (made := switch(label, value, changed))
 
     def menu_item(self, label: str, on_click: Handler) -> ui.menu_item:
         return ui.menu_item(label, self.showing(on_click)).props("role=menuitem")
@@ -357,7 +365,7 @@ class View:
         on_event: Callable[[T], Any],
         *,
         on_open: Show | None = None,
-    ) -> Callable[[], None]:
+    ) -> Callable[[], object]:
         """Call a function with each answer of a stream, as long as the page is there.
 
         The stream is opened again where it ends. What the function does to elements is sent on; where the
@@ -421,7 +429,7 @@ class View:
         async with stored as found:
             return [with_data(event, kind) async for event in found]
 
-    def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], None]:
+    def run(self, work: Coroutine[Any, Any, None], *, name: str) -> Callable[[], object]:
         """Run something beside the page until it ends, or the page does; return what stops it."""
         if self._is_closed:
             # Deleted before it was built, as one of too many.
@@ -439,11 +447,7 @@ class View:
 
         task = self._tasks.create_task(guarded(), name=f"web: {name}")
         self.cancel_when_closed(task)
-
-        def stop() -> None:
-            task.cancel()
-
-        return stop
+        return task.cancel
 
     def cancel_when_closed(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task if it still runs when the page is closed, or as the page is closed already."""

@@ -21,6 +21,7 @@ from hub_web.parts.layout import (
     empty,
     facts,
     grid,
+    named,
     note,
     problem,
     refilled,
@@ -111,9 +112,8 @@ class _Editor:
             note(text("What you save counts from the next message on; with a mistake it is not saved."))
             with ui.element("div").classes("sb-editor"):
                 self._numbers = Words("pre", "", "sb-lines").props("aria-hidden=true")
-                self._source = ui.textarea(value=self._saved).props("borderless spellcheck=false")
-                self._source.props["aria-label"] = text("Profile")
-                self._source.props("debounce=400").classes("sb-grow")
+                self._source = named(ui.textarea(value=self._saved), text("Profile")).classes("sb-grow")
+                self._source.props("borderless spellcheck=false debounce=400")
             self._source.on_value_change(view.showing(self._check))
             self._problems = stack().props("aria-live=polite")
             with actions():
@@ -181,8 +181,7 @@ class _Editor:
         def tools() -> None:
             with row().classes("sb-end"):
                 download_link(name, self._file_path(name))
-                tip = text("Delete {name}", name=name)
-                view.button("", partial(self._drop, name), icon="delete", kind="flat", tip=tip)
+                view.tool("delete", text("Delete {name}", name=name), partial(self._drop, name))
 
         return name, size(count), tools
 

@@ -11,8 +11,21 @@ from contracts.answers.record import AuditEntry, AuditPage
 from hub_agent.calls.audit import PEOPLE
 from hub_live.watchers.operations import list_watchers
 from hub_server.http import audit as operations
-from hub_web.parts.calls.forms import choice, text_field
-from hub_web.parts.layout import Cell, Table, Tone, Words, badge, card, empty, facts, refilled, row, stack
+from hub_web.parts.calls.forms import choice, search_field
+from hub_web.parts.layout import (
+    Cell,
+    Table,
+    Tone,
+    Words,
+    badge,
+    card,
+    empty,
+    facts,
+    named,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged
 from hub_web.shell import page
@@ -53,8 +66,8 @@ async def audit() -> None:
         with tools, row():
             exports = {form: _export(form) for form in ("csv", "jsonl")}
         with row().classes("sb-search"):
-            words = text_field(text("Words")).props("clearable debounce=120 type=search")
-            words.classes("sb-grow")
+            search = view.showing(lambda: pages.search())
+            words = search_field(text("Words"), search).classes("sb-grow")
             filters = {
                 "user": choice(text("Person"), {"": text("anybody"), **people}, ""),
                 "device": choice(text("Device"), {"": text("any device"), **devices}, ""),
@@ -65,16 +78,12 @@ async def audit() -> None:
                 # As a link of another page asks for it.
                 if (asked := view.client.request.query_params.get(name)) in each.options:
                     each.value = asked
-                each.classes("sb-narrow")
+                each.classes("sb-narrow").on_value_change(search)
     with card(text("Calls and changes")):
         columns = [text("Time"), text("What happened"), text("By"), text("Outcome")]
         table = Table(columns, label=text("Calls and changes"))
         nothing = stack()
         pages = Paged(look, query, show)
-    search = view.showing(pages.search)
-    words.on_value_change(search)
-    for each in filters.values():
-        each.on_value_change(search)
     await pages.search()
 
 
@@ -112,17 +121,12 @@ def _since() -> dict[str, str]:
 
 def _export(form: str) -> ui.link:
     made = ui.link(form.upper(), "#").classes("sb-link").props("download")
-    made.props["aria-label"] = text("Export as {form}", form=form.upper())
-    return made
+    return named(made, text("Export as {form}", form=form.upper()))
 
 
 def _row(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> list[Cell]:
-    return [
-        view.at(entry.at),
-        partial(_happened, entry, names),
-        _by(entry, names, watchers),
-        partial(_outcome, entry),
-    ]
+    by = _by(entry, names, watchers)
+    return [view.at(entry.at), partial(_happened, entry, names), by, partial(_outcome, entry)]
 
 
 def _happened(entry: AuditEntry, names: Names) -> None:
@@ -132,7 +136,7 @@ def _happened(entry: AuditEntry, names: Names) -> None:
         facts(
             {
                 text("Call"): ".".join(filter(None, (entry.skill, entry.method))),
-                text("Device"): names.devices.get(entry.device, entry.device),
+                text("Device"): names.device(entry.device),
                 text("Through"): entry.token_name or entry.through or address,
                 text("Id"): entry.call,
             }
@@ -189,7 +193,7 @@ def _acts() -> dict[str, str]:
 
 def _by(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> str:
     """Return who did it, and what did it for them."""
-    who = names.people.get(entry.user, entry.user)
+    who = names.person(entry.user)
     actor = entry.actor
     if watcher := actor.get("watcher"):
         return text("Watcher “{name}” of {who}", name=watchers.get(str(watcher), watcher), who=who)
@@ -198,7 +202,7 @@ def _by(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> str:
     if actor.get("turn") or actor.get("agent"):
         return text("The assistant for {who}", who=who)
     if device := actor.get("device"):
-        return text("{name} for {who}", name=names.devices.get(str(device), str(device)), who=who)
+        return text("{name} for {who}", name=names.device(str(device)), who=who)
     return who
 
 

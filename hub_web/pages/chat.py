@@ -1,6 +1,6 @@
 """Chat with the assistant: conversations, the turns of one, and the place to write."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -10,7 +10,7 @@ from nicegui import ui
 from chat import conversations
 from chat.conversations import cancel, list_conversations, show_conversation
 from contracts.answers.record import ConversationTurn
-from contracts.chat import ChatFile, ConversationSummary
+from contracts.chat import MAX_MESSAGE, ChatFile, ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened
 from hub_agent.agents.operations import list_agents
@@ -20,11 +20,11 @@ from hub_server.http.turns import changes as turn_changes
 from hub_server.system.models import list_models
 from hub_web import limits
 from hub_web.api import part
-from hub_web.feeds import Feed
+from hub_web.feeds import Attached, Feed
 from hub_web.handlers import one_at_a_time
-from hub_web.parts.calls.forms import choice, text_field
+from hub_web.parts.calls.forms import choice, search_field, text_field
 from hub_web.parts.files import Attachments
-from hub_web.parts.layout import Words, card, cut, empty, icon_button, note, refilled, row, stack
+from hub_web.parts.layout import Words, card, cut, empty, icon_button, named, note, refilled, row, stack
 from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
@@ -70,20 +70,16 @@ class _Chat:
         """Make everything."""
         self._names = await load_names()
         with ui.element("div").classes("sb-chat"):
-            with ui.element("aside").classes("sb-chats") as aside:
-                aside.props["aria-label"] = text("Conversations")
+            with named(ui.element("aside").classes("sb-chats"), text("Conversations")):
                 self._list = _Conversations(self._id)
             with ui.element("div").classes("sb-chat-main"):
                 self._top = ui.element("div").classes("sb-chat-top")
-                self._thread = ui.element("div").classes("sb-thread")
-                self._thread.props("role=log")
-                self._thread.props["aria-label"] = text("Conversation")
+                thread = ui.element("div").classes("sb-thread").props("role=log")
+                self._thread = named(thread, text("Conversation"))
                 await self._build_composer()
         title = await self._list.refresh()
         with self._top:
-            phone = view.button(
-                "", self._list.show_dialog, icon="forum", kind="flat", tip=text("Conversations")
-            )
+            phone = view.tool("forum", text("Conversations"), self._list.show_dialog)
             phone.classes("sb-chats-button")
         if self._is_new:
             await self._welcome()
@@ -200,11 +196,9 @@ class _Chat:
         with ui.element("form").classes("sb-composer").on("submit.prevent", self._send):
             self._note = ui.element("div").classes("sb-editing").props("role=status")
             chosen = row().props("aria-live=polite")
-            self._input = (
-                ui.textarea().props("autogrow borderless dense autofocus rows=1").classes("sb-grow sb-draft")
-            )
-            self._input.props["placeholder"] = self._input.props["aria-label"] = text("Message")
-            self._input.props["maxlength"] = 32_000
+            self._input = named(ui.textarea(), text("Message")).classes("sb-grow sb-draft")
+            self._input.props(f"autogrow borderless dense autofocus rows=1 maxlength={MAX_MESSAGE}")
+            self._input.props["placeholder"] = text("Message")
             self._input.on("keydown", self._send, js_handler=_SEND)
             self._input.on("keydown.esc", view.showing(self._leave))
             with ui.element("div").classes("sb-composer-tools"):
@@ -230,7 +224,7 @@ class _Chat:
         await self._say(said, replaces=self._replacing, attached=self._attachments.take())
 
     async def _say(
-        self, said: str, *, replaces: TurnBox | None = None, attached: Sequence[Mapping[str, str]] = ()
+        self, said: str, *, replaces: TurnBox | None = None, attached: Sequence[Attached] = ()
     ) -> None:
         if self._running is not None:
             view.notify(text("One after the other: an answer is on its way."), kind="info")
@@ -306,7 +300,7 @@ class _Chat:
             with row(wrap=False):
                 said = text("Takes the place of this message, and of all after it.")
                 Words("span", said, "sb-grow")
-                view.button("", self._give_up, icon="close", kind="flat", tip=text("Cancel"))
+                view.tool("close", text("Cancel"), self._give_up)
             if done:
                 Words("p", text("Done already, and it stays done:"), "sb-strong")
                 with ui.element("ul"):
@@ -355,10 +349,8 @@ class _Conversations:
         self._read = one_at_a_time(self._show)
         with stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
-            self._search = text_field(text("Search")).props("clearable type=search debounce=120")
-            self._search.on_value_change(view.showing(self._read))
-            self._place = ui.element("nav").classes("sb-chat-list")
-            self._place.props["aria-label"] = text("Conversations")
+            self._search = search_field(text("Search"), view.showing(self._read))
+            self._place = named(ui.element("nav").classes("sb-chat-list"), text("Conversations"))
 
     async def refresh(self) -> str | None:
         """Read the list; return what the open conversation is called."""
@@ -416,8 +408,7 @@ class _Conversations:
             await self.refresh()
 
         with view.form(text("Rename the conversation"), save):
-            field = text_field(text("Title"), conversation.title or "")
-            field.props["maxlength"] = 120
+            field = text_field(text("Title"), conversation.title or "").props("maxlength=120")
 
     async def _delete(self, conversation: ConversationSummary) -> None:
         title = _title(conversation.title, conversation.asked)
@@ -431,9 +422,9 @@ class _Conversations:
             await self.refresh()
 
 
-def _texts_of(box: TurnBox) -> list[dict[str, str]]:
+def _texts_of(box: TurnBox) -> list[Attached]:
     """Return the files of a question that are kept; a picture is chosen again."""
-    return [each.model_dump() for each in box.files if each.text]
+    return [each for each in box.files if each.text]
 
 
 def _title(title: str | None, asked: str) -> str:

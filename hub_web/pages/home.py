@@ -12,6 +12,7 @@ from nicegui import ui
 
 from agent_core.skills.labels import Labels
 from contracts.answers.live import Event
+from contracts.answers.people import HomeCard
 from contracts.answers.skills import SkillBody
 from contracts.limits import MAX_HOME_CARD_ID
 from contracts.phrases import for_people
@@ -30,7 +31,7 @@ from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.controls import COLOR_NAMES, Panel, is_on
 from hub_web.parts.home.arrangement import Arrangement
 from hub_web.parts.home.message_box import MessageBox
-from hub_web.parts.layout import Words, actions, card, cut, dot, empty, grid, refilled, row, stack
+from hub_web.parts.layout import Words, actions, card, cut, dot, empty, grid, named, refilled, row, stack
 from hub_web.parts.times import countdown, lasting
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text
@@ -121,19 +122,17 @@ class _Board:
         MessageBox()
         self._past = ui.element("div")
         with row(wrap=False).classes("sb-home-top"):
-            self._on = ui.element("section").classes("sb-on sb-grow").props("aria-live=polite")
-            self._on.props["aria-label"] = text("What is on")
+            self._on = named(ui.element("section").classes("sb-on sb-grow"), text("What is on"))
+            self._on.props("aria-live=polite")
             self._arrange = view.button(text("Arrange"), self._switch, icon="tune", kind="flat")
         self._now = ui.element("div").classes("sb-grid")
         self._rooms = stack().classes("sb-rooms")
-        reading = view.api(world.look, world.Wanted(limit=limits.MOST_THINGS))
+        wanted = world.Wanted(limit=limits.MOST_THINGS)
+        reading = view.api(world.look, wanted)
         found, _, _ = await asyncio.gather(reading, self._read_methods(), self._mine.load())
-        self._take(found.things)
+        self._things = {(thing.kind, thing.id): thing for thing in found.things}
         self._build()
-        view.follow(
-            partial(view.api.follow, world.follow, world.Wanted(limit=limits.MOST_THINGS)),
-            self._changed,
-        )
+        view.follow(partial(view.api.follow, world.follow, wanted), self._changed)
         # First, so that nothing happens unheard in between.
         view.on_event(TimerData, self._timer_changed)
         view.on_event(WatcherData, self._told_now)
@@ -149,10 +148,6 @@ class _Board:
     async def _read_methods(self) -> None:
         found = await view.api(list_methods, arguments=limits.CONTROL_ARGUMENTS)
         self._skills = {(each.device, each.skill): each for each in found.skills}
-
-    def _take(self, things: list[Thing]) -> None:
-        for thing in things:
-            self._things[thing.kind, thing.id] = thing
 
     async def _changed(self, event: WorldEvent) -> None:
         """Apply an event of the stream: new states are shown, anything else rebuilds the rooms."""
@@ -183,12 +178,8 @@ class _Board:
         self._arrange.props["aria-pressed"] = str(self._mine.is_on).lower()
         self._build()
 
-    def _label(self, card: _Card) -> Labels:
-        return Labels(
-            card.skill.labels if card.skill is not None else {},
-            LANGUAGE.get(),
-            self._mine.card(card.id).names,
-        )
+    def _labels(self, skill: SkillBody | None, card: HomeCard) -> Labels:
+        return Labels(skill.labels if skill is not None else {}, LANGUAGE.get(), card.names)
 
     # -- what is on -------------------------------------------------------------------------------
 
@@ -218,9 +209,8 @@ class _Board:
         if thing.kind != "state":
             return thing.device or thing.name
         _, device, skill, name = thing.id.split(".", 3)
-        found = self._skills.get((device, skill))
         card = self._mine.card(f"{device}.{skill}")
-        label = Labels(found.labels if found is not None else {}, LANGUAGE.get(), card.names)
+        label = self._labels(self._skills.get((device, skill)), card)
         called = card.name or label(skill)
         return called if name in ("power", "state", "is_on", "on") else f"{called}: {label(name)}"
 
@@ -257,7 +247,8 @@ class _Board:
             for room in sorted(rooms, key=lambda name: (name == "", name.casefold())):
                 shown = len(rooms[room]) if room in self._whole else min(left, len(rooms[room]))
                 left = max(0, left - shown)
-                self._section(room or self._unnamed(len(rooms)), rooms[room], shown, room)
+                elsewhere = text("Elsewhere") if len(rooms) > 1 else text("Not in a room")
+                self._section(room or elsewhere, rooms[room], shown, room)
         self._show_on()
 
     def _section(self, name: str, cards: Sequence[_Card], shown: int, room: str = "") -> None:
@@ -281,15 +272,11 @@ class _Board:
                 with actions().classes("sb-start"):
                     label = text("Show {n} more", n=len(cards) - shown)
                     tip = text("Show {n} more of {room}", n=len(cards) - shown, room=name)
-                    view.button(label, show_all, icon="expand_more").props["aria-label"] = tip
-
-    def _unnamed(self, rooms: int) -> str:
-        return text("Elsewhere") if rooms > 1 else text("Not in a room")
+                    named(view.button(label, show_all, icon="expand_more"), tip)
 
     def _nothing(self) -> None:
-        with empty(
-            "home", text("Nothing here yet"), text("Add a device: what it can do then shows up here.")
-        ):
+        more = text("Add a device: what it can do then shows up here.")
+        with empty("home", text("Nothing here yet"), more):
             if view.is_admin:
                 view.button(text("Add a device"), lambda: view.go("/devices"), icon="add", kind="primary")
 
@@ -334,18 +321,14 @@ class _Board:
         return view.may_change and bool(controls.simple or controls.power)
 
     def _card(self, each: _Card, among: Sequence[str]) -> None:
-        mine, label = self._mine.card(each.id), self._label(each)
+        mine = self._mine.card(each.id)
+        label = self._labels(each.skill, mine)
         things = {name: self._things[key] for name, key in each.keys.items() if key in self._things}
         if each.skill is None:
             title = each.title
             icon = icon_of(*(thing.device_class or thing.kind for thing in things.values()), title)
-            usual = {
-                name: label.entity(thing.name.rpartition(".")[2].removeprefix(f"{title} "))
-                for name, thing in things.items()
-            }
         else:
             title, icon = label(each.title), icon_of(each.title)
-            usual = {}
         with card(mine.name or title, icon=icon, classes="sb-thing") as tools:
             box = list(tools.ancestors())[1]
             for thing in things.values():
@@ -353,6 +336,10 @@ class _Board:
             if each.skill is not None and each.device is not None:
                 usual = self._skill(each.skill, things, self._things[each.device], label, tools)
             else:
+                usual = {
+                    name: label.entity(thing.name.rpartition(".")[2].removeprefix(f"{title} "))
+                    for name, thing in things.items()
+                }
                 rows = [(mine.names.get(name) or usual[name], thing) for name, thing in things.items()]
                 self._rows(rows, label)
             if self._mine.is_on:
@@ -424,22 +411,14 @@ class _Board:
                     if timer.is_timer:
                         tip = text("Resume {timer}" if is_paused else "Pause {timer}", timer=timer.text)
                         icon = "play_arrow" if is_paused else "pause"
-                        view.button("", partial(self._pause, timer), icon=icon, kind="flat", tip=tip)
-                    view.button(
-                        "",
-                        partial(self._cancel, timer),
-                        icon="close",
-                        kind="flat",
-                        tip=text("Cancel {timer}", timer=timer.text),
-                    )
+                        view.tool(icon, tip, partial(self._pause, timer))
+                    view.tool("close", text("Cancel {timer}", timer=timer.text), partial(self._cancel, timer))
         self._count_down()
 
     def _count_down(self) -> None:
         for words, timer in self._left:
-            left_s = (
-                timer.left_s if timer.left_s is not None else (timer.due - datetime.now(UTC)).total_seconds()
-            )
-            seconds = max(0, round(left_s))
+            runs_s = (timer.due - datetime.now(UTC)).total_seconds()
+            seconds = max(0, round(runs_s if timer.left_s is None else timer.left_s))
             words.set(countdown(seconds) if seconds < 86_400 else lasting(seconds))
 
     async def _pause(self, timer: TimerSummary) -> None:

@@ -6,10 +6,8 @@ from typing import Any
 from nicegui import ui
 
 from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, HomeBroker, OutwardState
-from contracts.errors import StrawberryError
 from hub_home_assistant.outward.operations import expose, hide, look
 from hub_server.system.first_steps import show_rules
-from hub_web.parts.calls.forms import switch
 from hub_web.parts.home_assistant import HomeAssistantForm, show_broker_form, show_rules_form
 from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.parts.names import load_names
@@ -122,16 +120,11 @@ class _HomeAssistant:
         """Show a switch for something that can be exposed."""
 
         async def change(value: bool) -> None:
-            async with self._one_change, view.busy():
-                try:
-                    found = await view.api(expose if value else hide, item.path)
-                except StrawberryError as error:
-                    view.fail(error)
-                    found = await view.api(look)
-                self._show(found)
+            async with self._one_change:
+                self._show(await view.api(expose if value else hide, item.path))
 
         with row():
-            made = switch(label, item.shown, change).classes("sb-grow")
+            made = view.switch(label, item.shown, change).classes("sb-grow")
             made.props["title"] = item.path
             if item.kind not in ("device", "skill"):
                 badge(item.kind)

@@ -50,9 +50,8 @@ def _account() -> None:
         language = choice(text("Language"), shown, begin if begin in shown else "")
         # Not all that Python knows are listed.
         present = user.time_zone or ""
-        zones = {
-            each: each or text("as the household") for each in sorted({"", present, *available_timezones()})
-        }
+        names = sorted({"", present, *available_timezones()})
+        zones = {each: each or text("as the household") for each in names}
         zone = choice(text("Time zone"), zones, present)
 
         async def save() -> None:
@@ -102,19 +101,19 @@ async def _tokens() -> None:
                 ", ".join(scopes.get(name, name) for name in each.scope.split()),
                 view.ago(each.issued_at),
                 view.at(each.expires_at),
-                None if each.current else partial(revoke_button, each.jti, _named(each)),
+                None if each.current else partial(revoke_button, each),
             ]
             for each in await view.api(list_tokens, valid=True)
         )
 
-    def revoke_button(jti: str, name: str) -> None:
-        tip = text("Revoke {name}", name=name)
-        view.button(text("Revoke"), partial(revoke, jti, name), kind="danger", tip=tip)
+    def revoke_button(token: TokenSummary) -> None:
+        tip = text("Revoke {name}", name=_named(token))
+        view.button(text("Revoke"), partial(revoke, token), kind="danger", tip=tip)
 
-    async def revoke(jti: str, name: str) -> None:
-        more = text("What uses it stops at once.")
-        if await view.ask(text("Revoke {name}?", name=name), more, yes=text("Revoke"), danger=True):
-            await view.api(revoke_token, jti)
+    async def revoke(token: TokenSummary) -> None:
+        question, more = text("Revoke {name}?", name=_named(token)), text("What uses it stops at once.")
+        if await view.ask(question, more, yes=text("Revoke"), danger=True):
+            await view.api(revoke_token, token.jti)
             await show()
 
     with card(text("Tokens and sessions"), icon="key") as tools:
@@ -201,9 +200,8 @@ async def _people() -> None:
 
     with card(text("People of this home"), icon="group") as tools:
         with tools:
-            view.button(
-                text("Add a person"), partial(edit_person, None, show), icon="person_add", kind="primary"
-            )
+            add = partial(edit_person, None, show)
+            view.button(text("Add a person"), add, icon="person_add", kind="primary")
         columns = [text("Name"), text("Role"), text("Password"), ""]
         table = Table(columns, label=text("People of this home"))
     await show()

@@ -17,7 +17,7 @@ from hub_web import limits
 from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.device import method_row
 from hub_web.parts.calls.calls import call, flag_legend, flags, human, show_result
-from hub_web.parts.calls.forms import choice, text_field
+from hub_web.parts.calls.forms import choice, search_field, text_field
 from hub_web.parts.layout import (
     Words,
     as_json,
@@ -70,8 +70,7 @@ async def _sayable() -> None:
 
     with card(text("What can I say?"), icon="chat_bubble_outline"):
         note(text("These work at once, also without a model. Anything else you can ask in your own words."))
-        words = text_field(text("Find a sentence")).props("clearable debounce=120 type=search")
-        words.on_value_change(view.showing(show))
+        words = search_field(text("Find a sentence"), view.showing(show))
         found = ui.element("div").classes("sb-groups").props("aria-live=polite")
     await show()
 
@@ -112,8 +111,7 @@ async def _methods() -> None:
         meant = stack().props("aria-live=polite")
     with card(text("Search as the assistant does"), icon="search"):
         with row().classes("sb-search"):
-            words = text_field(text("Words")).classes("sb-grow")
-            words.props("clearable debounce=120 type=search").on_value_change(view.showing(search))
+            words = search_field(text("Words"), view.showing(search)).classes("sb-grow")
             current = choice(text("Current device"), names, None).classes("sb-narrow")
             current.on_value_change(view.showing(search))
         flag_legend()
@@ -177,13 +175,8 @@ def _result(result: ResultBody) -> None:
                 flags(result.flags)
                 if not result.available:
                     badge(text("cannot be called now"), "bad")
-        view.button(
-            "",
-            partial(_describe, result.path),
-            icon="chevron_right",
-            kind="flat",
-            tip=text("More about {method}", method=f"{skill}.{method}"),
-        )
+        more = text("More about {method}", method=f"{skill}.{method}")
+        view.tool("chevron_right", more, partial(_describe, result.path))
 
 
 async def _describe(path: str) -> None:

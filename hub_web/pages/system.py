@@ -1,5 +1,6 @@
 """The system: health, versions, the log, backup and restore."""
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
@@ -30,8 +31,10 @@ from hub_web.parts.layout import (
     dot,
     facts,
     failure,
+    folded,
     grid,
     heading,
+    named,
     note,
     problem,
     refilled,
@@ -39,6 +42,7 @@ from hub_web.parts.layout import (
     stack,
 )
 from hub_web.parts.network import show_lan as show_access
+from hub_web.parts.network import show_restart
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -74,21 +78,20 @@ async def system() -> None:
         async def check() -> None:
             try:
                 checks = await view.api(operations.list_checks)
+                show: Callable[[], object] = partial(_checks, checks)
             except StrawberryError as error:
-                with refilled(place):
-                    failure(error)
-                return
+                show = partial(failure, error)
             with refilled(place):
-                _checks(checks)
+                show()
 
         with tools:
-            view.button("", check, icon="refresh", kind="flat", tip=text("Check again"))
+            view.tool("refresh", text("Check again"), check)
     with grid(least=420):
         _backup()
         _restore()
     _log()
     with place:
-        ui.skeleton(height="120px").props["aria-label"] = text("Working")
+        named(ui.skeleton(height="120px"), text("Working"))
     view.run(check(), name="checks")
 
 
@@ -114,13 +117,12 @@ def _members(found: list[ClusterMember]) -> None:
                 "gone": text("{name} is gone", name=each.name or each.url),
             }
             dot("good" if each.bus else "warn" if each.state != "gone" else "bad", told[each.state])
+            seen = "" if each.seen_s is None else text("{n} s ago", n=text.number(each.seen_s))
             facts(
                 {
                     text("Leads since"): view.at(each.leads_since) if each.leads_since else "",
                     text("Term"): str(each.term or ""),
-                    text("Last seen"): ""
-                    if each.seen_s is None
-                    else text("{n} s ago", n=text.number(each.seen_s)),
+                    text("Last seen"): seen,
                     text("Address"): each.url if each.kind == "node" else "",
                     text("Connections"): "" if each.clients is None else text.number(each.clients),
                     text("Bus"): "" if each.bus else text("not connected"),
@@ -136,12 +138,10 @@ def _links(found: SystemState) -> None:
             if link is None:
                 continue
             with stack():
-                dot(
-                    "good" if link.connected else "bad",
-                    text("{name} is connected", name=name)
-                    if link.connected
-                    else text("{name} is not connected", name=name),
-                )
+                if link.connected:
+                    dot("good", text("{name} is connected", name=name))
+                else:
+                    dot("bad", text("{name} is not connected", name=name))
                 kinds: dict[BusKind, str] = {
                     "embedded": text("embedded"),
                     "mosquitto": "Mosquitto",
@@ -183,8 +183,7 @@ def _checks(checks: list[CheckAnswer]) -> None:
     else:
         dot("bad", text.count(len(wrong), "{n} thing does not work", "{n} things do not work"))
         _check_list(wrong)
-    with ui.element("details").classes("sb-more"):
-        Words("summary", text.count(len(checks) - len(wrong), "{n} check passed", "{n} checks passed"))
+    with folded(text.count(len(checks) - len(wrong), "{n} check passed", "{n} checks passed")):
         _check_list([each for each in checks if each.ok])
 
 
@@ -194,8 +193,7 @@ def _check_list(checks: list[CheckAnswer]) -> None:
             with ui.element("li"):
                 tone: Tone = "good" if each.ok else "bad"
                 state = ui.icon("check_circle" if each.ok else "error").classes(f"sb-check sb-{tone}")
-                state.props["aria-label"] = text("works") if each.ok else text("does not work")
-                state.props["role"] = "img"
+                named(state.props("role=img"), text("works") if each.ok else text("does not work"))
                 with ui.element("div"):
                     with row():
                         Words("span", text.message(each.check), "sb-strong")
@@ -267,10 +265,8 @@ def _decide(found: RestorableBackup, passphrase: SecretStr) -> None:
         ui.run_javascript("strawberry.expectAnotherHub()")
         await view.api(operations.restore, passphrase, apply=True, revoke=revoke)
         box.close()
-        with view.dialog(text("The hub restarts with the backup")) as waiting:
-            waiting.props("persistent")
-            note(text("This takes some seconds. Then log in with your password of the backup."))
-            ui.spinner(size="lg", color=None).classes("sb-centre")
+        then = text("This takes some seconds. Then log in with your password of the backup.")
+        show_restart(text("The hub restarts with the backup"), then)
 
     with view.dialog(text("Restore this backup?"), wide=True) as box:
         files = text.count(found.files, "{n} file", "{n} files")
@@ -325,8 +321,8 @@ def _log() -> None:
     with card(text("Log"), icon="subject") as tools:
         with tools:
             level = choice(text("Show"), levels, "info").classes("sb-log-level")
-        with ui.element("div").classes("sb-log").props("tabindex=0 role=log aria-live=off") as frame:
-            frame.props["aria-label"] = text("Log")
+        frame = ui.element("div").classes("sb-log").props("tabindex=0 role=log aria-live=off")
+        with named(frame, text("Log")):
             lines = ui.element("ol")
         quiet = note(text("Nothing was logged since the hub started."))
         stop = None
@@ -349,15 +345,8 @@ def _log() -> None:
             lines.clear()
             quiet.set_visibility(True)
             with lines:
-                stop = view.follow(
-                    partial(
-                        view.api.follow,
-                        operations.follow_lines,
-                        level=level.value,
-                        last=limits.LOG_LINES_SHOWN,
-                    ),
-                    show,
-                )
+                wanted = {"level": level.value, "last": limits.LOG_LINES_SHOWN}
+                stop = view.follow(partial(view.api.follow, operations.follow_lines, **wanted), show)
 
         level.on_value_change(follow)
         follow()

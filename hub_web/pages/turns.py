@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from nicegui import ui
 
@@ -16,7 +16,20 @@ from hub_server.http import turns as operations
 from hub_web import limits
 from hub_web.api import part
 from hub_web.parts.calls.forms import choice
-from hub_web.parts.layout import Tone, Words, badge, card, cut, empty, facts, note, problem, row, stack
+from hub_web.parts.layout import (
+    Tone,
+    Words,
+    badge,
+    card,
+    cut,
+    empty,
+    facts,
+    note,
+    problem,
+    refilled,
+    row,
+    stack,
+)
 from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged
 from hub_web.parts.times import milliseconds
@@ -26,14 +39,6 @@ from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_TONES: Final[dict[str | None, Tone]] = {
-    "answered": "good",
-    "failed": "bad",
-    "interrupted": "warn",
-    "stopped": "plain",
-    None: "accent",
-}
-
 
 @page("/turns", title="Turns", icon="timeline", menu=210)
 async def turns() -> None:
@@ -42,13 +47,13 @@ async def turns() -> None:
     note(
         text("Everything that was asked, and where the time went. Open one to see why it was slow or wrong.")
     )
-    outcomes = {"": text("All"), **{key: word for key, word in _outcomes().items() if key}}
+    outcomes = {"": text("All"), **{key: word for key, (word, _) in _outcomes().items()}}
+    times = {"1d": text("A day"), "7d": text("A week"), "": text("The beginning")}
     with row().classes("sb-filters"):
-        outcome = choice(text("How it ended"), {**outcomes, "running": text("Running")}, "")
-        since = choice(
-            text("Since"), {"1d": text("A day"), "7d": text("A week"), "": text("The beginning")}, "7d"
-        )
-        view.button("", lambda: pages.search(), icon="refresh", kind="flat", tip=text("Refresh"))
+        search = view.showing(lambda: pages.search())
+        outcome = choice(text("How it ended"), outcomes, "").on_value_change(search)
+        since = choice(text("Since"), times, "7d").on_value_change(search)
+        view.tool("refresh", text("Refresh"), lambda: pages.search())
     legend()
     listed = stack()
     found: list[TurnSummary] = []
@@ -76,8 +81,6 @@ async def turns() -> None:
         return answer.next
 
     pages = Paged(look, query, show)
-    outcome.on_value_change(view.showing(pages.search))
-    since.on_value_change(view.showing(pages.search))
     await pages.search()
 
 
@@ -91,8 +94,8 @@ def _listed(turn: TurnSummary, names: Names, slowest: float) -> None:
         with row().classes("sb-asked-facts"):
             for said in (
                 view.at(turn.at),
-                names.people.get(turn.user, turn.user) if turn.user != view.user.id else "",
-                names.devices.get(turn.device or "", turn.device or ""),
+                names.person(turn.user) if turn.user != view.user.id else "",
+                names.device(turn.device or ""),
                 turn.agent if turn.agent not in ("", "assistant", "strawberry") else "",
                 _answered_by(turn),
                 milliseconds(turn.ms) if turn.ms is not None else "",
@@ -129,8 +132,7 @@ async def turn(turn: str) -> None:
             except StrawberryError:
                 continue  # the hub stops; the page is loaded again when it is back
             if _progress(again) != _progress(shown):
-                content.clear()
-                with content:
+                with refilled(content):
                     _whole(again, names)
             shown = again
 
@@ -139,7 +141,7 @@ async def turn(turn: str) -> None:
 
 
 def _whole(turn: TurnShown, names: Names) -> None:
-    view.title(_cut(_question(turn, names)))
+    view.title(shortened(_question(turn, names), limits.MAX_TURN_TITLE))
     spans = turn.spans or ()
     with row():
         _outcome(turn)
@@ -173,8 +175,8 @@ def _whole(turn: TurnShown, names: Names) -> None:
             note(_why_no_spans(turn))
         facts(
             {
-                text("Asked by"): names.people.get(turn.user, turn.user),
-                text("Device"): names.devices.get(turn.device or "", turn.device or ""),
+                text("Asked by"): names.person(turn.user),
+                text("Device"): names.device(turn.device or ""),
                 text("Agent"): turn.agent,
                 text("Answered by"): _answered_by(turn),
                 text("Tokens"): _tokens(turn),
@@ -221,25 +223,25 @@ def findings(spans: Sequence[TurnSpan]) -> list[str]:
     return list(dict.fromkeys(said))[: limits.FINDINGS_SHOWN]
 
 
-def _outcomes() -> dict[str | None, str]:
+def _outcomes() -> dict[str, tuple[str, Tone]]:
     return {
-        "answered": text("Answered"),
-        "failed": text("Failed"),
-        "stopped": text("Stopped"),
-        "interrupted": text("Interrupted"),
-        None: text("Running"),
+        "answered": (text("Answered"), "good"),
+        "failed": (text("Failed"), "bad"),
+        "stopped": (text("Stopped"), "plain"),
+        "interrupted": (text("Interrupted"), "warn"),
+        "running": (text("Running"), "accent"),
     }
 
 
 def _outcome(turn: TurnSummary) -> None:
     if turn.replaced_by:
         badge(text("Replaced"), icon="history")
-    badge(_outcomes()[turn.outcome], _TONES[turn.outcome])
+    badge(*_outcomes()[turn.outcome or "running"])
 
 
 def _question(turn: TurnSummary, names: Names) -> str:
     if turn.question is None:
-        return text("A turn of {name}", name=names.people.get(turn.user, turn.user))
+        return text("A turn of {name}", name=names.person(turn.user))
     return " ".join(turn.question.split())
 
 
@@ -268,13 +270,8 @@ def _why_no_spans(turn: TurnSummary) -> str:
 
 def _machine_ms(turn: TurnSummary) -> float:
     """Return the time of a turn without that of people, which would make all other bars short."""
-    times = turn.ms_by_kind
-    return float(sum(times.values()) - times.get("confirmation", 0))
+    return sum(turn.ms_by_kind.values()) - turn.ms_by_kind.get("confirmation", 0.0)
 
 
 def _progress(turn: TurnShown) -> object:
     return turn.outcome, [span.outcome for span in turn.spans or ()]
-
-
-def _cut(text: str) -> str:
-    return shortened(text, limits.MAX_TURN_TITLE)

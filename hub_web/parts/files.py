@@ -9,12 +9,14 @@ from typing import Any, cast
 from nicegui import ui
 
 from agent_core.sentences.responses import bytes_text
-from contracts.chat import ChatFile
+from contracts.chat import ChatFile, ChatImage
 from contracts.errors import InvalidMessage, PasswordNeeded
 from contracts.limits import MAX_FILE_TEXT, MAX_FILES
+from contracts.validation import validated
 from contracts.wire import Json
 from hub_web import limits
-from hub_web.parts.layout import Words, badge, icon_button, refilled, row
+from hub_web.feeds import Attached
+from hub_web.parts.layout import Words, badge, icon_button, named, refilled, row
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -25,10 +27,9 @@ def size(count: float) -> str:
 
 def download_link(name: str, path: str) -> None:
     """Make a link that saves a file of a route."""
-    made = ui.link("", path).classes("sb-button sb-flat sb-download")
+    label = text("Download {name}", name=name)
+    made = named(ui.link("", path).classes("sb-button sb-flat sb-download"), label).tooltip(label)
     made.props["download"] = name
-    made.props["aria-label"] = text("Download {name}", name=name)
-    made.tooltip(text("Download {name}", name=name))
     with made:
         ui.icon("download")
 
@@ -62,7 +63,7 @@ class Attachments:
 
     def __init__(self, place: ui.element) -> None:
         self._place = place
-        self._chosen: list[dict[str, str]] = []
+        self._chosen: list[Attached] = []
         self._input = ui.element("input").props("type=file multiple hidden tabindex=-1")
         self._input.props["accept"] = "image/*,text/*,.csv,.json,.log,.md,.toml,.yaml,.yml"
         self._input.props["id"] = self._input.html_id
@@ -70,31 +71,32 @@ class Attachments:
         button = icon_button("attach_file", text("Add a photo or a text file"))
         button.on("click", js_handler=f"() => document.getElementById('{self._input.html_id}').click()")
 
-    def put(self, files: list[dict[str, str]]) -> None:
+    def put(self, files: list[Attached]) -> None:
         """Choose files in place of what was chosen."""
         self._chosen = files
         self._show()
 
-    def take(self) -> list[dict[str, str]]:
+    def take(self) -> list[Attached]:
         """Return what was chosen, which is then no longer."""
         chosen, self._chosen = self._chosen, []
         self._show()
         return chosen
 
     async def _take(self) -> None:
-        most = MAX_FILE_TEXT - sum(len(each.get("text", "")) for each in self._chosen)
+        most = MAX_FILE_TEXT - sum(len(each.text) for each in self._chosen if isinstance(each, ChatFile))
         # One at a time: each is a message of the page's socket.
         for number in range(2 * MAX_FILES):
             call = f"strawberry.attachment({json.dumps(self._input.html_id)}, {number}, {most})"
             answered = await view.client.run_javascript(f"return await {call}", timeout=limits.BUILD_S)
             if not isinstance(answered, dict) or len(self._chosen) == MAX_FILES:
                 break
-            given = {str(name): str(value) for name, value in answered.items()}
-            if code := given.get("code"):
-                self._refuse(given["name"], code)
+            if code := answered.get("code"):
+                self._refuse(str(answered.get("name")), code)
+            elif "data" in answered:
+                self._chosen.append(validated(ChatImage, answered, what="field"))
             else:
-                self._chosen.append(given)
-                most -= len(given.get("text", ""))
+                self._chosen.append(file := validated(ChatFile, answered, what="field"))
+                most -= len(file.text)
         ui.run_javascript(f"document.getElementById({json.dumps(self._input.html_id)}).value = ''")
         self._show()
 
@@ -109,13 +111,12 @@ class Attachments:
         with refilled(self._place):
             for each in self._chosen:
                 with ui.element("span").classes("sb-badge sb-plain"):
-                    ui.icon("image" if "data" in each else "description")
-                    Words("span", each["name"])
-                    icon_button(
-                        "close", text("Leave {name} out", name=each["name"]), partial(self._leave_out, each)
-                    )
+                    ui.icon("image" if isinstance(each, ChatImage) else "description")
+                    Words("span", each.name)
+                    leave = text("Leave {name} out", name=each.name)
+                    icon_button("close", leave, partial(self._leave_out, each))
 
-    def _leave_out(self, file: dict[str, str]) -> None:
+    def _leave_out(self, file: Attached) -> None:
         self._chosen.remove(file)
         self._show()
 

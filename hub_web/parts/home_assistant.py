@@ -19,7 +19,7 @@ from hub_server.system.first_steps import (
 from hub_server.system.operations import show_system
 from hub_web import limits
 from hub_web.parts.calls.forms import choice, number_field, refuse, text_field
-from hub_web.parts.layout import actions, dot, note, refilled, row, stack
+from hub_web.parts.layout import actions, dot, named, note, refilled, row, stack
 from hub_web.parts.network import show_restart
 from hub_web.texts import text
 from hub_web.view import view
@@ -76,7 +76,7 @@ class HomeAssistantForm:
 
     def _use(self, found: FoundHomeAssistant) -> None:
         use = view.button(text("Use"), lambda: self._address.set_value(found.url), kind="flat")
-        use.props["aria-label"] = text("Use {name}", name=found.name)
+        named(use, text("Use {name}", name=found.name))
 
     def _show_way(self) -> None:
         address = (self._address.value or "").strip().rstrip("/")

@@ -1,11 +1,12 @@
 """Form for the household: where it is, its language and units, and the rules for the assistant."""
 
-from typing import Any
 from zoneinfo import available_timezones
 
 from nicegui import ui
 
 from agent_core.prompt import Household
+from contracts.validation import validated
+from contracts.wire import Part
 from hub_server.system.first_steps import change_household
 from hub_web import limits
 from hub_web.parts.calls.forms import choice, number_field, refuse, text_field
@@ -13,6 +14,14 @@ from hub_web.parts.layout import actions, note
 from hub_web.parts.network import show_restart
 from hub_web.texts import language_names, text
 from hub_web.view import view
+
+
+class _Place(Part):
+    """Where a browser says that it is."""
+
+    zone: str = ""
+    latitude: float | None = None
+    longitude: float | None = None
 
 
 def show_household(found: Household) -> None:
@@ -30,20 +39,21 @@ def show_household(found: Household) -> None:
     hint = text("What the assistant must never do, or always: one rule in each line")
     rules = text_field(text("Rules for the assistant"), "\n".join(found.rules), hint=hint, lines=True)
 
-    async def ask_browser(question: str) -> dict[str, Any]:
-        told = await view.client.run_javascript(f"return await {question}", timeout=limits.BUILD_S)
-        if not isinstance(told, dict) or told.get("zone") not in zones:
-            return {}
-        zones.remove(told["zone"])
-        zones.insert(0, told["zone"])
+    async def ask_browser(question: str) -> _Place:
+        answer = await view.client.run_javascript(f"return await {question}", timeout=limits.BUILD_S)
+        told = validated(_Place, answer or {})
+        if told.zone not in zones:
+            return _Place()
+        zones.remove(told.zone)
+        zones.insert(0, told.zone)
         zone.set_options(zones, value=zone.value)
         return told
 
     async def use_device() -> None:
         told = await ask_browser("strawberry.place()")
-        zone.value = told.get("zone", zone.value)
-        if "latitude" in told:
-            latitude.value, longitude.value = told["latitude"], told["longitude"]
+        zone.value = told.zone or zone.value
+        if told.latitude is not None:
+            latitude.value, longitude.value = told.latitude, told.longitude
         else:
             view.notify(text("This browser does not tell where it is: type it."), kind="warning")
 

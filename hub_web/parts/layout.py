@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from nicegui import ui
 
@@ -14,6 +14,7 @@ from hub_web.texts import text as translate
 
 Tone = Literal["plain", "good", "warn", "bad", "accent"]
 Cell = str | Callable[[], Any] | None
+Made = TypeVar("Made", bound=ui.element)
 
 
 class Words(ui.element):
@@ -35,6 +36,12 @@ class Words(ui.element):
         """Show another text."""
         self._text = text
         self.update()
+
+
+def named(made: Made, label: str) -> Made:
+    """Set what a screen reader calls an element; return it."""
+    made.props["aria-label"] = label
+    return made
 
 
 def sentence(text: str, classes: str = "", *, controls: Sequence[ui.element] = ()) -> ui.element:
@@ -165,10 +172,9 @@ def dot(tone: Tone, text: str) -> ui.element:
 def icon_button(icon: str, label: str, on_click: Callable[[], Any] | None = None) -> ui.button:
     """Make a small round button with a name that is seen by pointing at it."""
     made = ui.button(icon=icon, color=None, on_click=on_click).props("flat round dense").classes("sb-tool")
-    made.props["aria-label"] = label
     if label:
         made.tooltip(label)
-    return made
+    return named(made, label)
 
 
 def facts(rows: dict[str, str]) -> ui.element:
@@ -211,13 +217,12 @@ class Table:
 
     def __init__(self, columns: Sequence[str], *, label: str) -> None:
         self._columns = columns
-        with ui.element("div").classes("sb-table-frame").props("tabindex=0 role=group") as frame:
-            frame.props["aria-label"] = label
-            with ui.element("table").classes("sb-table"):
-                with ui.element("thead"), ui.element("tr"):
-                    for column in columns:
-                        Words("th", column).props("scope=col") if column else Words("td", "")
-                self._body = ui.element("tbody")
+        frame = ui.element("div").classes("sb-table-frame").props("tabindex=0 role=group")
+        with named(frame, label), ui.element("table").classes("sb-table"):
+            with ui.element("thead"), ui.element("tr"):
+                for column in columns:
+                    Words("th", column).props("scope=col") if column else Words("td", "")
+            self._body = ui.element("tbody")
 
     def show(self, rows: Iterable[Sequence[Cell]]) -> None:
         """Show these rows and no others.
@@ -252,8 +257,7 @@ def code(content: str, *, label: str = "") -> ui.element:
     """
     with ui.element("pre").classes("sb-code").props("tabindex=0") as made:
         if label:
-            made.props["aria-label"] = label
-            made.props["role"] = "region"
+            named(made, label).props("role=region")
         Words("code", content)
     return made
 

@@ -24,6 +24,12 @@ class Names:
     declared: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]
     """Labels by the id of a device and the name of a skill."""
 
+    def person(self, user: str) -> str:
+        return self.people.get(user, user)
+
+    def device(self, device: str) -> str:
+        return self.devices.get(device, device)
+
     def label(self, device: str, skill: str) -> Labels:
         """Return what a skill and its members are called in the language of the page."""
         return Labels(self.declared.get((device, skill), {}), LANGUAGE.get())
@@ -34,7 +40,7 @@ class Names:
             return thing.name
         _, device, skill, name = thing.id.split(".", 3)
         called = state_name(self.declared.get((device, skill), {}), LANGUAGE.get(), skill, name)
-        return f"{called} ({self.devices.get(device, device)})"
+        return f"{called} ({self.device(device)})"
 
 
 async def load_names() -> Names:

@@ -53,11 +53,15 @@ def show_trust(address: str = "") -> None:
                 note(text(steps))
 
 
-def show_restart() -> None:
-    """Cover the page until the hub that restarts serves it again."""
-    with view.dialog(text("The hub restarts")) as waiting:
+def show_restart(title: str = "", then: str = "") -> None:
+    """Cover the page until the hub that restarts serves it again.
+
+    Args:
+        then: What comes after that, where it is not the same page.
+    """
+    with view.dialog(title or text("The hub restarts")) as waiting:
         waiting.props("persistent")
-        note(text("This takes some seconds. Then this page loads again by itself."))
+        note(then or text("This takes some seconds. Then this page loads again by itself."))
         ui.spinner(size="lg", color=None).classes("sb-centre")
 
 

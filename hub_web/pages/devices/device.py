@@ -9,16 +9,10 @@ from agent_core.skills.settings import SETTINGS_METHODS
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.claims import DeviceScope
-from contracts.errors import CallError, StrawberryError
+from contracts.errors import CallError
 from hub_live.events.kinds import NodeData
 from hub_registry.devices.devices import DeviceChange
-from hub_registry.http.devices import (
-    change_device,
-    invite,
-    remove_device,
-    revoke_device,
-    show_device,
-)
+from hub_registry.http.devices import change_device, invite, remove_device, revoke_device, show_device
 from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
 from hub_web import limits
@@ -29,7 +23,7 @@ from hub_web.pages.devices.installation import Installation
 from hub_web.pages.devices.programs import Programs
 from hub_web.pages.devices.review import Review
 from hub_web.parts.calls.calls import call, call_by_form, flags, human, labels_of, method_summary, run_by_form
-from hub_web.parts.calls.forms import SchemaForm, choice, switch, text_field
+from hub_web.parts.calls.forms import SchemaForm, choice, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
     Words,
@@ -79,9 +73,9 @@ class _Device:
         # Its name may change while the page is open.
         self._name = self._device.id
         view.title(self._device.name)
-        may_manage = view.is_admin
+        is_own = view.is_admin or self._device.owner == view.user.id
         self._head = row()
-        if may_manage:
+        if view.is_admin:
             self._review = Review(self._device.id, self._refresh)
             await self._review.show()
         with grid(least=320).classes("sb-tops"):
@@ -89,22 +83,20 @@ class _Device:
                 self._facts = ui.element("div")
             with card(text("Load"), icon="show_chart"):
                 self._plots = stack()
-            self._rights = ui.element("div")
-            if may_manage or self._device.owner == view.user.id:
-                with self._rights:
+            with ui.element("div"):
+                if is_own:
                     self._show_rights()
         self._problems = ui.element("div")
         self._show()
         self._skills = stack()
         self._programs = ui.element("div")
         self._installation: Installation | None = None
-        if may_manage or self._device.owner == view.user.id:
+        if is_own:
             self._installation = Installation(self._device.id)
             view.run(self._installation.show(), name="integrations of a device")
         await self._show_skills()
-        if may_manage or self._device.owner == view.user.id:
-            with ui.element("details").classes("sb-more"):
-                Words("summary", text("For developers"))
+        if is_own:
+            with folded(text("For developers")):
                 facts({text("Name in code"): f"devices.{self._device.key}", text("Id"): self._device.id})
         view.follow_devices(self._refresh, every_s=limits.DEVICE_REFRESH_S)
 
@@ -221,7 +213,7 @@ class _Device:
 
     def _right(self, label: str, more: str, value: bool, change: Callable[[bool], DeviceChange]) -> None:
         with stack().classes("sb-tight"):
-            switch(label, value, lambda on: self._change(change(on))).classes("sb-wide-switch")
+            view.switch(label, value, lambda on: self._change(change(on))).classes("sb-wide-switch")
             Words("p", more, "sb-muted sb-small")
 
     def _scope(self, scope: DeviceScope, label: str, more: str) -> None:
@@ -232,16 +224,9 @@ class _Device:
         self._right(label, more, scope in self._device.scopes, change)
 
     async def _change(self, change: DeviceChange) -> None:
-        async with view.busy():
-            try:
-                await view.api(change_device, self._name, change)
-            except StrawberryError as error:
-                view.fail(error)
-                with refilled(self._rights):
-                    self._show_rights()
-                return
-            view.notify(text("Saved"))
-            await self._refresh()
+        await view.api(change_device, self._name, change)
+        view.notify(text("Saved"))
+        await self._refresh()
 
     async def _edit(self) -> None:
         device = self._device
@@ -263,9 +248,8 @@ class _Device:
             name = text_field(text("Name"), device.name)
             area = text_field(text("Room"), device.area or "")
             floor = text_field(text("Floor"), device.floor or "")
-            aliases = text_field(
-                text("Other names"), "\n".join(device.aliases), hint=text("One in each line"), lines=True
-            )
+            known, hint = "\n".join(device.aliases), text("One in each line")
+            aliases = text_field(text("Other names"), known, hint=hint, lines=True)
             names = {each.id: each.name for each in people}
             owner = choice(text("Owner"), names, device.owner)
 
@@ -346,12 +330,8 @@ def method_row(skill: SkillBody, method: MethodBody) -> None:
             with folded(text("As code")):
                 Words("p", method.signature, "sb-mono sb-small sb-text")
         if view.may_change or "read_only" in method.flags:
-            view.button(
-                text("Run"),
-                partial(run_by_form, skill, method),
-                icon="play_arrow",
-                tip=text("Run {method}", method=method.name),
-            )
+            run, tip = partial(run_by_form, skill, method), text("Run {method}", method=method.name)
+            view.button(text("Run"), run, icon="play_arrow", tip=tip)
 
 
 def _change_settings(skill: SkillBody) -> MethodBody | None:

@@ -1,6 +1,7 @@
 """Devices: who is there and how they are; adding one, and letting one in that asks."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
@@ -12,7 +13,7 @@ from hub_registry.http import devices as operations
 from hub_web import limits
 from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
-from hub_web.parts.calls.forms import choice, switch, text_field
+from hub_web.parts.calls.forms import choice, search_field, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.layout import (
     Tone,
@@ -54,10 +55,9 @@ async def devices() -> None:
         "problems": text("with a problem"),
     }
     with row().classes("sb-search") as narrowing:
-        words = (
-            text_field(text("Find a device")).classes("sb-grow").props("clearable debounce=120 type=search")
-        )
-        kind = choice(text("Show"), kinds, "").classes("sb-narrow")
+        narrow = view.showing(lambda: show())
+        words = search_field(text("Find a device"), narrow).classes("sb-grow")
+        kind = choice(text("Show"), kinds, "").classes("sb-narrow").on_value_change(narrow)
     place = ui.element("div").classes("sb-groups")
     shape: Any = None
     updates: dict[str, Callable[[DeviceAnswer], None]] = {}
@@ -93,8 +93,6 @@ async def devices() -> None:
             if (more := len(shown) - limits.DEVICES_SHOWN) > 0:
                 note(text("{n} more: narrower words find fewer.", n=more))
 
-    for each in (words, kind):
-        each.on_value_change(view.showing(show))
     # First, so that nothing happens unheard in between.
     view.follow_devices(show, every_s=limits.DEVICES_REFRESH_S)
     await show()
@@ -173,10 +171,7 @@ def place_and_owner(device: DeviceAnswer) -> None:
     """Show where a device is and whose it is."""
     if device.area:
         badge(device.area, icon="place")
-    if device.shared:
-        badge(text("shared"), icon="group")
-    else:
-        badge(device.owner, icon="person")
+    badge(text("shared") if device.shared else device.owner, icon="group" if device.shared else "person")
 
 
 def load_words(device: DeviceAnswer) -> str:
@@ -220,11 +215,13 @@ def _asking(asking: list[Waiting], show: Show) -> None:
                 Words("span", ends, "sb-muted sb-small")
                 ui.element("div").classes("sb-grow")
 
-                async def refuse(code: str = each.code) -> None:
-                    await view.api(operations.refuse, code)
-                    await show()
+                view.button(text("Refuse"), partial(refuse, each.code, show), kind="danger")
 
-                view.button(text("Refuse"), refuse, kind="danger")
+
+async def refuse(code: str, show: Show) -> None:
+    """Refuse a device that asks to join."""
+    await view.api(operations.refuse, code)
+    await show()
 
 
 async def enter_code() -> None:

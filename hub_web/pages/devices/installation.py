@@ -2,22 +2,10 @@
 
 from functools import partial
 
-from contracts.answers.skills import (
-    InstallationAnswer,
-    InstalledAnswer,
-    IntegrationAnswer,
-    VersionAnswer,
-)
-from contracts.errors import CallError, StrawberryError
-from hub_server.http.installation import (
-    install_version,
-    remove_skill,
-    show_installation,
-    show_version,
-    switch_integration,
-)
+from contracts.answers.skills import InstallationAnswer, InstalledAnswer, IntegrationAnswer, VersionAnswer
+from contracts.errors import CallError
+from hub_server.http import installation as operations
 from hub_web.api import part
-from hub_web.parts.calls.forms import switch
 from hub_web.parts.files import FileField
 from hub_web.parts.layout import Words, badge, card, grid, note, refilled, row, stack
 from hub_web.texts import text
@@ -42,7 +30,7 @@ class Installation:
     async def show(self) -> None:
         """Show them; nothing where the device does not answer."""
         try:
-            self._show(await view.api(show_installation, self._device))
+            self._show(await view.api(operations.show_installation, self._device))
         except CallError:
             self._place.clear()  # a device that is offline, or has an older version
 
@@ -65,20 +53,14 @@ class Installation:
     def _integration(self, integration: IntegrationAnswer) -> None:
         name, about = _words().get(integration.name, (integration.name, integration.about))
         with stack().classes("sb-tight"):
-            switch(name, integration.on, partial(self._switch, integration)).classes("sb-wide-switch")
+            view.switch(name, integration.on, partial(self._switch, integration)).classes("sb-wide-switch")
             Words("p", about, "sb-muted sb-small")
 
     async def _switch(self, integration: IntegrationAnswer, on: bool) -> None:
-        async with view.busy():
-            try:
-                found = await view.api(switch_integration, self._device, integration.name, on)
-            except StrawberryError as error:
-                view.fail(error)
-                await self.show()
-                return
-            self.turned_on = integration.skill if on else ""
-            self._show(found)
-            view.notify(text("It is loaded in a few seconds.") if on else text("It is off."))
+        found = await view.api(operations.switch_integration, self._device, integration.name, on)
+        self.turned_on = integration.skill if on else ""
+        self._show(found)
+        view.notify(text("It is loaded in a few seconds.") if on else text("It is off."))
 
     def _installed(self, skill: InstalledAnswer) -> None:
         states = {"changed": text("changed since"), "missing": text("its files are missing")}
@@ -95,11 +77,10 @@ class Installation:
 
     async def _upload(self, chosen: FileField) -> None:
         await chosen.send(f"/api/devices/{part(self._device)}/installation/uploads/")
-        await self._install((await view.api(show_installation, self._device)).uploaded)
+        await self._install((await view.api(operations.show_installation, self._device)).uploaded)
 
     async def _install(self, name: str) -> None:
-        async with view.busy():
-            found = await view.api(show_version, self._device, name)
+        found = await view.api(operations.show_version, self._device, name)
         what = f"{found.name} {found.version}".strip()
         question = text("Install {name}?", name=what)
         yes = text("Install")
@@ -107,14 +88,13 @@ class Installation:
             question, yes = text("Update to {name}?", name=what), text("Update")
         more = text("Its code runs on this device with the rights of its user.")
         if await view.ask(question, more, yes=yes, show=partial(_show_version, found)):
-            async with view.busy():
-                self._show(await view.api(install_version, self._device, name, found.digest))
+            self._show(await view.api(operations.install_version, self._device, name, found.digest))
             view.notify(text("It is loaded in a few seconds."))
 
     async def _remove(self, name: str) -> None:
         more = text("Its data and settings are kept.")
         if await view.ask(text("Remove {name}?", name=name), more, yes=text("Remove"), danger=True):
-            self._show(await view.api(remove_skill, self._device, name))
+            self._show(await view.api(operations.remove_skill, self._device, name))
 
 
 def _show_version(found: VersionAnswer) -> None:

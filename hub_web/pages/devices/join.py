@@ -12,7 +12,7 @@ from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.joining.commands import FROM_HUB, WHEELS, terminal_lines
 from hub_web.joining.files import CARD_FILE, FILES, card_file, how_to_open
-from hub_web.pages.devices.devices import add_device, enter_code, state_of
+from hub_web.pages.devices.devices import add_device, enter_code, refuse, state_of
 from hub_web.parts import network
 from hub_web.parts.layout import Words, actions, card, code, dot, folded, note, problem, refilled, row
 from hub_web.shell import page
@@ -52,7 +52,7 @@ def _here(lan: LanState) -> None:
 
 def _card(lan: LanState) -> None:
     def save(name: str, invitation: InvitationAnswer) -> None:
-        content = card_file(lan.url, view.api.pin(), token=invitation.token, hub_key=invitation.hub_key)
+        content = card_file(lan.url, view.api.hub.pin(), token=invitation.token, hub_key=invitation.hub_key)
         ui.download.content(content, CARD_FILE, "application/octet-stream")
         view.notify(text("Save it as “{file}”: {name} joins with it.", file=CARD_FILE, name=name))
 
@@ -79,12 +79,11 @@ def _card(lan: LanState) -> None:
 
 def _lines(lan: LanState) -> None:
     with folded(text("With a terminal")):
-        for label, line in terminal_lines(lan.url, view.api.pin()).items():
+        for label, line in terminal_lines(lan.url, view.api.hub.pin()).items():
             Words("p", label, "sb-small sb-muted")
             with row(wrap=False):
                 code(line, label=label).classes("sb-wrap sb-grow")
-                tip = text("Copy: {what}", what=label)
-                view.button("", partial(view.copy, line), icon="content_copy", kind="flat", tip=tip)
+                view.tool("content_copy", text("Copy: {what}", what=label), partial(view.copy, line))
         note(text(FROM_HUB))
 
 
@@ -105,22 +104,17 @@ class _Progress:
         with refilled(self._place):
             for device in came:
                 tone, state = state_of(device.state)
-                is_here = device.state == "online"
                 words = text("{name} is admitted: {state}", name=device.name, state=state)
+                if device.state == "online":
+                    words = text("{name} is here", name=device.name)
                 with row():
-                    dot(tone, text("{name} is here", name=device.name) if is_here else words)
+                    dot(tone, words)
                     view.link(text("Open its page"), f"/devices/{part(device.id)}")
             for each in waiting:
                 with row():
-                    dot(
-                        "warn",
-                        text("{name} asks to join, from {address}", name=each.name, address=each.source),
-                    )
+                    asks = text("{name} asks to join, from {address}", name=each.name, address=each.source)
+                    dot("warn", asks)
                     view.button(text("Enter its code"), enter_code, icon="pin", kind="primary")
-                    view.button(text("Refuse"), partial(self._refuse, each.code), kind="danger")
+                    view.button(text("Refuse"), partial(refuse, each.code, self._show), kind="danger")
             if not came and not waiting:
                 dot("plain", text("Waiting for a device that asks to join …"))
-
-    async def _refuse(self, code: str) -> None:
-        await view.api(operations.refuse, code)
-        await self._show()

@@ -1,6 +1,5 @@
 """Programs of a device: their state, how to start and stop them, and their logs."""
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from nicegui import ui
@@ -9,17 +8,7 @@ from contracts.answers.live import NodeSummary
 from hub_live import nodes
 from hub_web import limits
 from hub_web.handlers import one_at_a_time
-from hub_web.parts.layout import (
-    Tone,
-    Words,
-    badge,
-    code,
-    note,
-    problem,
-    refilled,
-    row,
-    table,
-)
+from hub_web.parts.layout import Cell, Tone, Words, badge, code, note, problem, refilled, row, table
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -45,64 +34,47 @@ class Programs:
                 note(text("No programs: a folder with a node.yaml makes one."))
                 return
             columns = [text("Program"), text("State"), text("Health"), text("Restarts"), ""]
-            healths = {
-                "healthy": text("works"),
-                "unhealthy": text("does not work"),
-                "unknown": text("not known"),
-            }
-            table(
-                columns,
-                [
-                    [
-                        node.name,
-                        partial(_node_state, node),
-                        healths.get(node.health, node.health),
-                        str(node.restarts or 0),
-                        partial(self._node, node),
-                    ]
-                    for node in found.nodes
-                ],
-                label=text("Programs"),
-            )
+            table(columns, map(self._row, found.nodes), label=text("Programs"))
 
-    def _node(self, node: NodeSummary) -> None:
-        words = {
-            "start": text("Start"),
-            "stop": text("Stop"),
-            "restart": text("Restart"),
-            "build": text("Build"),
+    def _row(self, node: NodeSummary) -> tuple[Cell, ...]:
+        healths = {
+            "healthy": text("works"),
+            "unhealthy": text("does not work"),
+            "unknown": text("not known"),
         }
+        health, restarts = healths.get(node.health, node.health), str(node.restarts or 0)
+        return node.name, partial(_node_state, node), health, restarts, partial(self._tools, node)
 
-        def act(action: str) -> Callable[[], Awaitable[None]]:
-            async def run() -> None:
-                await view.api(nodes.act, node.device, node.name, action)
-                await self.show()
-
-            return run
-
+    def _tools(self, node: NodeSummary) -> None:
+        is_running = node.state in ("running", "waiting")
+        may_end = not node.protected
+        shown = {
+            "start": (text("Start"), not is_running),
+            "stop": (text("Stop"), is_running and may_end),
+            "restart": (text("Restart"), is_running and may_end),
+            "build": (text("Build"), node.buildable and may_end),
+        }
         with row():
-            running = node.state in ("running", "waiting")
-            for action, label in words.items():
-                if action == "build" and not node.buildable:
-                    continue
-                if action in (("start",) if running else ("stop", "restart")) or (
-                    node.protected and action != "start"
-                ):
-                    continue
-                view.button(label, act(action))
+            for action, (label, is_shown) in shown.items():
+                if is_shown:
+                    view.button(label, partial(self._act, node, action))
             view.button(text("Log"), partial(self._log, node), icon="subject", kind="flat")
 
+    async def _act(self, node: NodeSummary, action: str) -> None:
+        await view.api(nodes.act, node.device, node.name, action)
+        await self.show()
+
     async def _log(self, node: NodeSummary) -> None:
-        name = node.name
-        with view.dialog(text("Log of {name}", name=name), wide=True, close=text("Close")):
+        title = text("Log of {name}", name=node.name)
+        with view.dialog(title, wide=True, close=text("Close")):
             place = ui.element("div")
 
             async def read() -> None:
                 most = limits.MOST_NODE_LINES
-                lines = (await view.api(nodes.show_lines, node.device, name, lines=most)).lines
+                lines = (await view.api(nodes.show_lines, node.device, node.name, lines=most)).lines
                 with refilled(place):
                     if lines:
-                        code("\n".join(lines), label=text("Log of {name}", name=name))
+                        code("\n".join(lines), label=title)
                     else:
                         note(text("It has written nothing yet."))
 

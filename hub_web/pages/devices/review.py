@@ -11,7 +11,7 @@ from nicegui import ui
 from contracts.answers.devices import Item
 from hub_registry.devices.review import digest_of
 from hub_registry.http.devices import decide, show_review
-from hub_web.parts.layout import Words, badge, build_unfolded, card, note, row, stack
+from hub_web.parts.layout import Words, badge, build_unfolded, card, named, note, row, stack
 from hub_web.parts.names import load_names
 from hub_web.texts import text
 from hub_web.view import view
@@ -129,8 +129,7 @@ def _difference(before: str, after: str, *, label: str) -> None:
     old, new = before.splitlines(), after.splitlines()
     # With everything around the changes, behind three lines of a header.
     lines = islice(difflib.unified_diff(old, new, n=len(old), lineterm=""), 3, None)
-    with ui.element("pre").classes("sb-code sb-wrap").props("tabindex=0 role=region") as made:
-        made.props["aria-label"] = label
+    with named(ui.element("pre").classes("sb-code sb-wrap").props("tabindex=0 role=region"), label):
         # All of it, however long: what is not shown could be approved unseen.
         for sign, alike in groupby(lines, key=lambda line: line[0]):
             tone = {"+": "sb-added", "-": "sb-gone"}.get(sign, "")

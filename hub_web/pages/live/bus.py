@@ -28,6 +28,7 @@ from hub_web.parts.layout import (
     empty,
     facts,
     heading,
+    named,
     note,
     problem,
     refilled,
@@ -46,7 +47,7 @@ _EVERYTHING: Final = "#"
 @page("/bus", title="Bus", icon="hub", menu=220, width="wide", writer=True)
 async def bus() -> None:
     """Show the tree of topics, and one of them whole."""
-    health = view.api.health()
+    health = view.api.hub.health()
     links = {"bus": text("Strawberry's bus")}
     if health.home_broker is not None:
         links |= {"home": text("Home broker")}
@@ -151,15 +152,14 @@ class _Tree:
         self._chosen = ""
         self._changed: set[str] = set()
         self._news = asyncio.Event()
-        self._stop: Callable[[], None] = lambda: None
+        self._stop: Callable[[], object] = lambda: None
         self._followed: tuple[LinkName, str, str] = ("bus", "", "")
         self._wanted = ""
         self._is_full = False
         self._warning = stack()
         with row(wrap=False):
             self._count = Words("span", text("Looking…"), "sb-muted sb-small")
-        self._list = ui.element("div").classes("sb-topics").props("role=group")
-        self._list.props["aria-label"] = text("Topics")
+        self._list = named(ui.element("div").classes("sb-topics").props("role=group"), text("Topics"))
         self._more = row()
         view.run(self._draw_again(), name="topics")
 
@@ -322,13 +322,8 @@ class _Topic:
             with row(wrap=False):
                 Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
                 if view.is_admin:
-                    view.button(
-                        "",
-                        lambda: publish(self._links, self._link(), state.topic),
-                        icon="publish",
-                        kind="flat",
-                        tip=text("Publish on this topic"),
-                    )
+                    publishing = partial(publish, self._links, self._link(), state.topic)
+                    view.tool("publish", text("Publish on this topic"), publishing)
             self._body = stack()
         self.changed(state)
         # On a phone it stands above the tree.

@@ -173,7 +173,6 @@ def _file(path: str, file: CapturedFile) -> tuple[Cell, ...]:
 
 
 async def _ask(values: Mapping[Place, str], show: Show) -> None:
-
     async def start() -> None:
         lines = (line.strip() for line in (topics.value or "").splitlines())
         named = [*chosen.value, *((link.value, line) for line in lines if line)]

@@ -10,7 +10,7 @@ from hub_live.memory import operations as memories
 from hub_registry.http.users import list_users
 from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
-from hub_web.parts.calls.forms import switch, text_field
+from hub_web.parts.calls.forms import search_field, switch, text_field
 from hub_web.parts.layout import Words, badge, card, empty, note, problem, refilled, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
@@ -49,8 +49,7 @@ async def memory() -> None:
         await show()
 
     with row().classes("sb-search"):
-        query = text_field(text("Search")).props("type=search clearable debounce=120")
-        query.classes("sb-grow").on_value_change(view.showing(show))
+        query = search_field(text("Search"), view.showing(show)).classes("sb-grow")
         view.button(text("Undo"), undo, icon="undo")
         view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
     note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
@@ -86,7 +85,7 @@ def _entry(entry: ShownEntry, show: Show, names: dict[str, str]) -> None:
             ("edit", text("Edit: {text}", text=cut), _edit),
             ("delete", text("Forget: {text}", text=cut), _forget),
         ):
-            view.button("", partial(act, show, entry), icon=icon, kind="flat", tip=tip)
+            view.tool(icon, tip, partial(act, show, entry))
 
 
 async def _edit(show: Show, entry: ShownEntry | None = None) -> None:

@@ -1,12 +1,14 @@
 """One watcher: its predicate, tried on what was recorded, its actions and its history."""
 
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 from nicegui import ui
 
+from chat.operations import Operation
 from contracts.answers.live import Event
 from contracts.answers.watchers import (
     OUTCOMES,
@@ -96,7 +98,8 @@ class _Watcher:
             # What was said of another one is no longer so.
             self._predicate.on_value_change(self._checked.clear)
             with actions():
-                view.button(text("Propose another"), self._propose, icon="auto_awesome", kind="flat")
+                propose = partial(self._check_with, None)
+                view.button(text("Propose another"), propose, icon="auto_awesome", kind="flat")
                 view.button(text("Check"), self._check, icon="done")
                 self._save = view.button(text("Save"), self._approve, kind="plain")
         with card(text("Try it on what was recorded"), icon="history"):
@@ -113,19 +116,17 @@ class _Watcher:
                 view.button(text("Back-test"), self._test, icon="play_arrow", kind="primary")
             self._report = stack().props("aria-live=polite")
         self._rest = stack().classes("sb-parts")
-        await self._show(self._watcher)
+        await self._show()
         view.on_event(WatcherData, self._heard)
 
     async def _heard(self, event: Event[WatcherData]) -> None:
         concerned = event.data.watchers or [event.subject]
         if self._name in concerned and event.data.event != "removed":
-            await self._show(await view.api(operations.show, self._name))
+            await self._show()
 
-    async def _show(self, given: WatcherSummary) -> None:
+    async def _show(self) -> None:
         """Show what changes by itself; what is being edited stays."""
-        shown = self._watcher = (
-            given if isinstance(given, WatcherWithHistory) else await view.api(operations.show, self._name)
-        )
+        shown = self._watcher = await view.api(operations.show, self._name)
         self._looks = await view.api(operations.trace, self._name)
         self._save.set_visibility(shown.state != "draft")
         head = (
@@ -180,16 +181,13 @@ class _Watcher:
         if shown.state == "active":
             with view.button(text("Snooze"), lambda: None, icon="snooze"), ui.menu().props("role=menu"):
                 for hours in (1, 8, 24):
-                    view.menu_item(lasting(hours * 3_600.0), self._snoozing(hours))
-            view.button(text("Pause"), lambda: self._do(view.api(operations.pause, self._name)), icon="pause")
+                    snooze = partial(self._do, operations.snooze, hours * 3_600)
+                    view.menu_item(lasting(hours * 3_600.0), snooze)
+            view.button(text("Pause"), partial(self._do, operations.pause), icon="pause")
             view.button(text("Run now"), self._run, icon="bolt")
         else:
-            view.button(
-                text("Resume"),
-                lambda: self._do(view.api(operations.resume, self._name)),
-                icon="play_arrow",
-                kind="primary",
-            )
+            resume = partial(self._do, operations.resume)
+            view.button(text("Resume"), resume, icon="play_arrow", kind="primary")
 
     def _build_rest(self) -> None:
         shown = self._watcher
@@ -240,9 +238,6 @@ class _Watcher:
     async def _check(self) -> None:
         await self._check_with((self._predicate.value or "").strip() or None)
 
-    async def _propose(self) -> None:
-        await self._check_with(None)
-
     async def _check_with(self, predicate: str | None) -> None:
         self._checked.clear()
         try:
@@ -272,11 +267,11 @@ class _Watcher:
         ):
             return
         approval = Approval.model_construct(digest=shown.digest, predicate=predicate)
-        approved = await view.api(operations.approve, self._name, approval)
+        await view.api(operations.approve, self._name, approval)
         # Before the button goes that stands for this handler.
         view.notify(text("{name} is active", name=shown.title))
         self._checked.clear()
-        await self._show(approved)
+        await self._show()
 
     # -- the back-test ----------------------------------------------------------------------------
 
@@ -330,21 +325,18 @@ class _Watcher:
 
     # -- what is done with it ---------------------------------------------------------------------
 
-    async def _do(self, done: Awaitable[WatcherSummary]) -> None:
-        await self._show(await done)
-
-    def _snoozing(self, hours: int) -> Any:
-        return lambda: self._do(view.api(operations.snooze, self._name, hours * 3_600))
+    async def _do(self, operation: Operation[Any, WatcherSummary], *given: Any) -> None:
+        await view.api(operation, self._name, *given)
+        await self._show()
 
     async def _toggle_dry_run(self) -> None:
         shown = self._watcher
-        approval = Approval(digest=shown.digest, dry_run=not shown.dry_run)
-        await self._do(view.api(operations.approve, self._name, approval))
+        await self._do(operations.approve, Approval(digest=shown.digest, dry_run=not shown.dry_run))
 
     async def _run(self) -> None:
         decided = await view.api(operations.run, self._name)
         view.notify(f"{decision_of(decided.decision)}: {text.message(decided.reason)}", kind="info")
-        await self._show(await view.api(operations.show, self._name))
+        await self._show()
 
     async def _remove(self) -> None:
         question = text("Remove {name} with its history?", name=self._watcher.title)

@@ -6,25 +6,18 @@ from typing import Any, Final, cast
 from nicegui import ui
 
 from contracts.answers.live import LinkName
-from contracts.answers.skills import MethodBody, SkillBody
 from contracts.answers.watchers import Allowed, WatchedTopic, WatcherSummary
 from contracts.wire import Json
 from hub_live import limits
 from hub_live.watchers import operations
 from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest, free_name
 from hub_live.watchers.words.reading import title_of
-from hub_live.world.operations import Wanted, look
-from hub_live.world.thing import Thing
-from hub_live.world.world import ENTITY
-from hub_registry.http.skills import list_methods
 from hub_web.api import part
-from hub_web.limits import MANY_TOPICS
-from hub_web.pages.live.watcher_words import SentenceForm
+from hub_web.pages.live.watcher_words import SentenceForm, load_choices
 from hub_web.pages.live.watchers import rule_of
-from hub_web.parts.calls.calls import labels_of, method_summary, method_words
+from hub_web.parts.calls.calls import labels_of, method_summary
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import Words, actions, card, folded, note, refilled, row, stack
-from hub_web.parts.names import load_names, now_words
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
@@ -73,23 +66,12 @@ class _Form:
     def __init__(self, watcher: WatcherSummary | None = None) -> None:
         self._watcher = watcher
         self._allowed = {call.path: call.arguments for call in watcher.allow} if watcher else {}
-        self._methods: dict[str, tuple[SkillBody, MethodBody]] = {}
-        self._things: dict[str, Thing] = {}
         self._calls: dict[str, tuple[SchemaForm | None, dict[str, Json]]] = {}
 
     async def open(self) -> None:
         """Build the page."""
         present = self._watcher
-        world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
-        found = await view.api(list_methods)
-        names = await load_names()
-        self._things = {f"{each.kind} {each.id}": each for each in world.things if each.topic}
-        self._methods = {
-            method.path: (skill, method)
-            for skill in found.skills
-            for method in skill.methods
-            if "read_only" not in method.flags
-        }
+        self._choices = await load_choices()
         with card(text("In your words"), icon="edit_note"):
             self._words = text_field(
                 text("What should it do?"),
@@ -99,8 +81,7 @@ class _Form:
             )
             self._name = text_field(text("Name"), present.title if present else "")
         with card(text("What it sees"), icon="sensors"):
-            values = {key: f"{names.value(each)}{now_words(each)}" for key, each in self._things.items()}
-            self._seen = choice(text("Values of your home"), values, [], several=True)
+            self._seen = choice(text("Values of your home"), self._choices.names, [], several=True)
             sources = present.topics if present else {}
             with folded(text("As code")):
                 self._topics = text_field(
@@ -116,7 +97,7 @@ class _Form:
             note(
                 text("It notifies you. It may also call what you choose here, with exactly these arguments.")
             )
-            paths = {path: self._doing(path) for path in (*self._methods, *self._allowed)}
+            paths = {path: self._choices.method(path) for path in (*self._choices.methods, *self._allowed)}
             self._paths = choice(text("Calls"), paths, list(self._allowed), several=True)
             self._paths.on_value_change(self._show_calls)
             self._forms = stack()
@@ -161,15 +142,12 @@ class _Form:
         with self._forms:
             for path in self._paths.value or []:
                 with ui.element("fieldset").classes("sb-fieldset sb-form"):
-                    Words("legend", self._doing(path)).props["title"] = path
+                    Words("legend", self._choices.method(path), title=path)
                     self._calls[path] = self._call(path)
-
-    def _doing(self, path: str) -> str:
-        return method_words(*self._methods[path]) if path in self._methods else path.removeprefix("devices.")
 
     def _call(self, path: str) -> tuple[SchemaForm | None, dict[str, Json]]:
         """Make the fields of a call; a range, and what is not there now, stays as it was approved."""
-        found, given = self._methods.get(path), self._allowed.get(path, {})
+        found, given = self._choices.methods.get(path), self._allowed.get(path, {})
         kept = {name: each for name, each in given.items() if found is None or _is_rule(each)}
         for name, each in kept.items():
             note(f"{name} = {rule_of(each)}", classes="sb-mono")
@@ -202,7 +180,7 @@ class _Form:
             source = WatchedValue.model_construct(topic=topic, value=field or None, link=link, **asked)
             sources[name if self._watcher else free_name(base, sources)] = source
         for key in self._seen.value or []:
-            thing = self._things[key]
+            thing = self._choices.things[key]
             topic, link = thing.topic or "", thing.link or "bus"
             last = topic.rpartition("/")[2] if link == "bus" else thing.name
             # A state on the bus is its value anyway.

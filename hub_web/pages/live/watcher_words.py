@@ -9,7 +9,6 @@ from typing import Any, Final
 from nicegui import ui
 from nicegui.elements.mixins.value_element import ValueElement
 
-from agent_core.skills.labels import Labels
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.answers.watchers import Step, WatcherSummary
 from contracts.errors import StrawberryError
@@ -22,12 +21,13 @@ from hub_live.watchers.words.parts import Condition, Part, condition_of, predica
 from hub_live.watchers.words.reading import source_of, title_of
 from hub_live.watchers.words.sentence import lasting, plain, schedule_text
 from hub_live.world.operations import Wanted, look
+from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.limits import MANY_TOPICS
-from hub_web.parts.calls.calls import method_words
+from hub_web.parts.calls.calls import labels_of, method_words
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.layout import (
     Words,
@@ -68,6 +68,40 @@ class _Step:
     controls: Callable[[], list[ValueElement[Any]]] = field(default=list)
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What a watcher may look at and call.
+
+    Attributes:
+        things: What has a topic, by kind and id.
+        names: What these are called, with their present values.
+        methods: Those that change something, by path.
+    """
+
+    things: dict[str, Thing]
+    names: dict[str, str]
+    methods: dict[str, tuple[SkillBody, MethodBody]]
+
+    def method(self, path: str) -> str:
+        """Return a method in words."""
+        return method_words(*self.methods[path]) if path in self.methods else path.removeprefix("devices.")
+
+
+async def load_choices() -> Choices:
+    world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
+    found = await view.api(list_methods)
+    names = await load_names()
+    things = {f"{each.kind} {each.id}": each for each in world.things if each.topic}
+    methods = {
+        method.path: (skill, method)
+        for skill in found.skills
+        for method in skill.methods
+        if "read_only" not in method.flags
+    }
+    called = {key: f"{names.value(each)}{now_words(each)}" for key, each in things.items()}
+    return Choices(things, called, methods)
+
+
 class SentenceForm:
     """The form as one browser shows it.
 
@@ -83,7 +117,6 @@ class SentenceForm:
         self._on_model = on_model
         self._values: dict[str, WatchedValue] = {}
         self._names: dict[str, str] = {}
-        self._methods: dict[str, tuple[SkillBody, MethodBody]] = {}
         self._steps: list[_Step] = []
         self._rows: list[tuple[str, Any, Any, Any]] = []
         self._followed: set[int] = set()
@@ -92,18 +125,9 @@ class SentenceForm:
 
     async def open(self) -> None:
         """Build the page."""
-        world = await view.api(look, Wanted(kind=ENTITY, limit=MANY_TOPICS))
-        found = await view.api(list_methods)
-        self._methods = {
-            method.path: (skill, method)
-            for skill in found.skills
-            for method in skill.methods
-            if "read_only" not in method.flags
-        }
-        names = await load_names()
-        for thing in world.things:
-            if thing.topic:
-                self._add_value(source_of(thing), f"{names.value(thing)}{now_words(thing)}")
+        self._choices = await load_choices()
+        for key, thing in self._choices.things.items():
+            self._add_value(source_of(thing), self._choices.names[key])
         if self._watcher is None:
             with card(text("In one sentence"), icon="edit_note"):
                 hint = text("For example: tell me when the disk is above 95 %")
@@ -117,9 +141,8 @@ class SentenceForm:
         self._place = stack().classes("sb-parts")
         if self._watcher is not None:
             kept = {"name", "title", "topics", "predicate", "schedule", "then", "dry_run"}
-            self._build(
-                WatcherRequest.model_validate(self._watcher.model_dump(include=kept, exclude_none=True))
-            )
+            given = self._watcher.model_dump(include=kept, exclude_none=True)
+            self._build(WatcherRequest.model_validate(given))
             await self._draw()
 
     async def _understand(self) -> None:
@@ -144,16 +167,14 @@ class SentenceForm:
                 self._list = stack()
                 self._build_steps()
                 with actions().classes("sb-start"):
-                    view.button(
-                        text("Add a step"), lambda: self._change_steps(add=True), icon="add", kind="flat"
-                    )
+                    add = partial(self._change_steps, add=True)
+                    view.button(text("Add a step"), add, icon="add", kind="flat")
             with card():
                 said = self._said.value or "" if self._watcher is None else ""
                 self._own_title = given.title if given else title_of(said)
                 self._title = text_field(text("Name"), self._own_title)
-                self._dry = switch(
-                    text("Dry run: decide and report, but call nothing"), bool(given and given.dry_run)
-                )
+                dry_run = text("Dry run: decide and report, but call nothing")
+                self._dry = switch(dry_run, bool(given and given.dry_run))
                 with actions():
                     view.button(text("Cancel"), lambda: view.go("/watchers"), kind="flat")
                     label = text("Save") if self._watcher else text.of("a watcher", "Make it")
@@ -192,9 +213,8 @@ class SentenceForm:
         """Return the controls of the bold parts of the sentence, in their order."""
         made: list[ValueElement[Any]] = []
         if watcher.schedule:
-            first = (
-                self._time if self._begins.value in ("day", "weekday", "weekend", "code") else self._begins
-            )
+            timed = self._begins.value in ("day", "weekday", "weekend", "code")
+            first = self._time if timed else self._begins
             made += [first, self._time][: schedule_text(watcher.schedule).count("**") // 2]
         if self._code is not None:
             made.append(self._code)
@@ -289,10 +309,10 @@ class SentenceForm:
             lacks_limit = relation.value in _LIMITS and not limit.value
             if value.value is not None and not lacks_limit:
                 yield kept, value, relation, limit
+            elif is_final and value.value:
+                refuse(limit, text("This is needed."))
             elif is_final:
-                refuse(limit, text("This is needed.")) if value.value else refuse(
-                    value, text("Choose a value")
-                )
+                refuse(value, text("Choose a value"))
 
     def _read_when(self, *, is_final: bool) -> tuple[dict[str, WatchedValue], str | None, str | None]:
         schedule = schedule_of(self._begins.value, (self._time.value or "").strip())
@@ -328,9 +348,8 @@ class SentenceForm:
                             self._mover(number, number - 1, "arrow_upward", text("Earlier"))
                         if number + 1 < len(self._steps):
                             self._mover(number, number + 1, "arrow_downward", text("Later"))
-                        icon_button(
-                            "close", text("Remove this step"), partial(self._change_steps, remove=number)
-                        )
+                        remove = partial(self._change_steps, remove=number)
+                        icon_button("close", text("Remove this step"), remove)
         self._follow()
 
     def _mover(self, number: int, other: int, icon: str, label: str) -> None:
@@ -354,15 +373,12 @@ class SentenceForm:
     def _build_step(self, made: _Step) -> None:
         """Make the fields of a step."""
         given = made.step
-        does = {_TELL: text("Tell me"), **{path: self._doing(path) for path in self._methods}}
+        methods = self._choices.methods
+        does = {_TELL: text("Tell me"), **{path: self._choices.method(path) for path in methods}}
         if given.call and given.call not in does:
             does[given.call] = given.call
         what = choice(text("What is done"), does, given.call or _TELL)
-        told = text_field(
-            text("Text"),
-            given.notify or "",
-            hint=text("Names in braces stand for values."),
-        )
+        told = text_field(text("Text"), given.notify or "", hint=text("Names in braces stand for values."))
         told.bind_visibility_from(what, "value", value=_TELL)
         place = stack()
         form: SchemaForm | None = None
@@ -371,11 +387,10 @@ class SentenceForm:
             nonlocal form
             form = None
             with refilled(place):
-                if (found := self._methods.get(what.value)) is not None and found[1].parameters.get(
-                    "properties"
-                ):
-                    label = Labels(found[0].labels, LANGUAGE.get())
-                    form = SchemaForm(found[1].parameters, arguments, doc=found[1].doc, label=label)
+                skill, method = methods.get(what.value, (None, None))
+                if skill and method and method.parameters.get("properties"):
+                    label = labels_of(skill)
+                    form = SchemaForm(method.parameters, arguments, doc=method.doc, label=label)
             self._follow()
 
         show(given.arguments)
@@ -386,28 +401,19 @@ class SentenceForm:
             still.bind_visibility_from(after, "value", bool)
 
         def read(is_final: bool) -> Step:
-            delay: dict[str, Any] = {
-                "after": after.value or None,
-                "if_still": bool(after.value and still.value),
-            }
+            delayed = Step.model_construct(
+                after=after.value or None, if_still=bool(after.value and still.value)
+            )
             if what.value == _TELL:
                 if is_final and not told.value:
                     refuse(told, text("This is needed."))
-                return Step.model_construct(notify=told.value or "", **delay)
-            arguments = (
-                form.values(is_final=is_final)
-                if form is not None
-                else given.arguments
-                if what.value == given.call
-                else {}
-            )
-            return Step.model_construct(call=what.value, arguments=arguments, **delay)
+                return delayed.model_copy(update={"notify": told.value or ""})
+            kept = given.arguments if what.value == given.call else {}
+            arguments = kept if form is None else form.values(is_final=is_final)
+            return delayed.model_copy(update={"call": what.value, "arguments": arguments})
 
         made.read = read
         made.controls = lambda: [*([after] if after.value else []), told if what.value == _TELL else what]
-
-    def _doing(self, path: str) -> str:
-        return method_words(*self._methods[path])
 
     # -- making -----------------------------------------------------------------------------------
 
@@ -457,7 +463,6 @@ def _key(source: WatchedValue) -> str:
 
 
 def _delay(label: str, given: str, none: str) -> ui.select:
-    known = {
-        each: lasting(duration_of(each)) if each else none for each in dict.fromkeys((*_DELAYS, given or ""))
-    }
-    return choice(label, known, given or "").classes("sb-narrow")
+    delays = dict.fromkeys((*_DELAYS, given))
+    known = {each: lasting(duration_of(each)) if each else none for each in delays}
+    return choice(label, known, given).classes("sb-narrow")

@@ -68,8 +68,7 @@ class Adding:
     async def _choose(self, provider: Provider) -> None:
         self._provider = provider
         for name, tile in self._tiles.items():
-            tile.props["aria-pressed"] = "true" if name == provider.name else "false"
-            tile.update()
+            tile.props(f"aria-pressed={'true' if name == provider.name else 'false'}")
         with refilled(self._rest):
             await self._second(provider)
 
@@ -107,7 +106,7 @@ class Adding:
         self._tried = ui.element("div").props("aria-live=polite")
         self._known = {each.name: each for each in local}
         with actions():
-            view.button(text("Test"), self._test, icon="play_arrow")
+            view.button(text("Test"), self._try, icon="play_arrow")
             view.button(text("Use this model"), self._save, kind="primary", icon="check")
 
     def _look_again(self, provider: Provider, asked: str) -> None:
@@ -147,9 +146,6 @@ class Adding:
         with refilled(self._tried):
             show_result(tried)
         return tried
-
-    async def _test(self) -> None:
-        await self._try()
 
     async def _save(self) -> None:
         entry = self._entry()

@@ -1,7 +1,6 @@
 """The models: their order, a test, keys, and Ollama; where there is none yet, the first steps to one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from nicegui import ui
@@ -17,7 +16,7 @@ from hub_web.pages.models.adding import Adding, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.calls.forms import choice, number_field, text_field
 from hub_web.parts.home.message_box import MessageBox
-from hub_web.parts.layout import Words, card, cut, dot, heading, note, problem, refilled, stack
+from hub_web.parts.layout import Words, card, cut, dot, heading, named, note, problem, refilled, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -29,19 +28,14 @@ async def models() -> None:
     await _Models().show()
 
 
-@dataclass
 class _Models:
-    """The page as one browser shows it.
+    """The page as one browser shows it."""
 
-    Attributes:
-        states: By name.
-    """
-
-    settings: ModelSettings = field(init=False)
-    states: dict[str, ModelState] = field(default_factory=dict)
-    _is_read: bool = False
+    settings: ModelSettings
+    states: dict[str, ModelState]
 
     async def show(self) -> None:
+        self.settings = await view.api(operations.show_settings)
         self._place = stack()
         with stack():
             self._ollama = Ollama(self._add_pulled)
@@ -50,9 +44,8 @@ class _Models:
 
     async def refresh(self) -> None:
         """Read everything again and show it."""
-        was_empty = self._is_read and not self.settings.entries
+        was_empty = not self.settings.entries
         self.settings = await view.api(operations.show_settings)
-        self._is_read = True
         answer = await view.api(operations.list_models)
         self.states = {each.name: each for each in answer.models}
         with refilled(self._place):
@@ -88,16 +81,13 @@ class _Models:
                 self._state(entry)
             with ui.element("div").classes("sb-model-tools"):
                 test = view.button(text("Test"), lambda: self._test(entry, state), icon="play_arrow")
-                test.props["aria-label"] = text("Test {name}", name=name)
+                named(test, text("Test {name}", name=name))
                 for icon, to, tip in (
                     ("arrow_upward", place - 1, text("Ask {name} earlier", name=name)),
                     ("arrow_downward", place + 1, text("Ask {name} later", name=name)),
                 ):
-                    move = partial(self._move, place, to)
-                    view.button("", move, icon=icon, kind="flat", tip=tip).set_enabled(0 <= to <= last)
-                more = view.button(
-                    "", lambda: None, icon="more_vert", kind="flat", tip=text("More about {name}", name=name)
-                )
+                    view.tool(icon, tip, partial(self._move, place, to)).set_enabled(0 <= to <= last)
+                more = view.tool("more_vert", text("More about {name}", name=name), lambda: None)
                 with more, ui.menu().props("auto-close"):
                     view.menu_item(text("Change"), partial(self._change, entry))
                     if entry.key_variable:
@@ -136,9 +126,8 @@ class _Models:
                     "first_token_s": first.value,
                 }
             )
-            await self._write(
-                [changed if each.name == entry.name else each for each in self.settings.entries]
-            )
+            entries = self.settings.entries
+            await self._write([changed if each.name == entry.name else each for each in entries])
 
         with view.form(text("Change {name}", name=entry.name), save):
             model = text_field(text("Model"), entry.model)

@@ -11,7 +11,18 @@ from contracts.errors import InvalidMessage, StrawberryError
 from hub_server.system import models as operations
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.files import size
-from hub_web.parts.layout import Cell, Words, actions, badge, card, failure, note, refilled, stack, table
+from hub_web.parts.layout import (
+    Cell,
+    Words,
+    actions,
+    badge,
+    card,
+    named,
+    note,
+    refilled,
+    stack,
+    table,
+)
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -29,12 +40,7 @@ class Ollama:
 
     async def look(self) -> None:
         """Ask each Ollama for its models, and show them."""
-        try:
-            found = await view.api(operations.list_ollamas)
-        except StrawberryError as error:
-            found = []
-            with self._place:
-                failure(error)
+        found = await view.api(operations.list_ollamas)
         with refilled(self._place):
             for each in found:
                 with card("Ollama", icon="memory") as tools:
@@ -69,7 +75,7 @@ class Ollama:
 
     def _use(self, model: LocalModel, address: str) -> None:
         use = view.button(text("Use"), lambda: self._add(model, address), kind="flat")
-        use.props["aria-label"] = text("Use {name}", name=model.name)
+        named(use, text("Use {name}", name=model.name))
 
     def _download(self, address: str) -> None:
         with ui.element("div").classes("sb-pull"):
@@ -87,12 +93,10 @@ class Ollama:
         with refilled(place), stack():
             words = Words("p", text("Asking Ollama for {name}", name=name), "sb-small")
             bar = ui.linear_progress(0, show_value=False, color=None).classes("sb-pulled")
-            bar.props["aria-label"] = text("Download of {name}", name=name)
+            named(bar, text("Download of {name}", name=name))
             with actions():
-                view.button(
-                    text("Stop the download"),
-                    lambda: end(text("Stopped. The next download goes on from here.")),
-                )
+                stopped = text("Stopped. The next download goes on from here.")
+                view.button(text("Stop the download"), lambda: end(stopped))
         start.set_enabled(False)
 
         def end(message: str) -> None:

@@ -17,7 +17,7 @@ from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_agent.calls.direct import CallBody
 from hub_server.http.skills import call_skill
 from hub_web.parts.calls.forms import SchemaForm
-from hub_web.parts.layout import Tone, Words, as_json, badge, problem, row, stack
+from hub_web.parts.layout import Tone, Words, as_json, badge, folded, problem, row, stack
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
 
@@ -78,13 +78,11 @@ def flags(names: Collection[str]) -> None:
 
 def flag_legend() -> None:
     """Show what the flags mean, folded."""
-    with ui.element("details").classes("sb-more"):
-        Words("summary", text("What the labels mean"))
-        with ui.element("dl").classes("sb-meanings"):
-            for tone, words, meaning in _flags().values():
-                with ui.element("dt"):
-                    badge(words, tone)
-                Words("dd", meaning)
+    with folded(text("What the labels mean")), ui.element("dl").classes("sb-meanings"):
+        for tone, words, meaning in _flags().values():
+            with ui.element("dt"):
+                badge(words, tone)
+            Words("dd", meaning)
 
 
 async def call(device: str, skill: str, method: str, arguments: Mapping[str, Json]) -> CallResult | None:
@@ -152,11 +150,9 @@ def show_call(asked: CallToConfirm, *, cut: bool = False) -> None:
         if not is_said:
             _show_method(asked)
     if is_said:
-        with ui.element("details").classes("sb-more"):
-            Words("summary", text("What exactly is called"))
-            with ui.element("dl").classes("sb-facts"):
-                _show_arguments(asked, cut=cut)
-                _show_method(asked)
+        with folded(text("What exactly is called")), ui.element("dl").classes("sb-facts"):
+            _show_arguments(asked, cut=cut)
+            _show_method(asked)
 
 
 def _show_arguments(asked: CallToConfirm, *, cut: bool) -> None:

@@ -14,7 +14,7 @@ from contracts.wire import Json
 from hub_web.parts.calls.calls import call, method_summary
 from hub_web.parts.calls.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.calls.schema import BadValue, Field, fields_of, read_value, shown_value
-from hub_web.parts.layout import Words, row
+from hub_web.parts.layout import Words, named, row
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -144,6 +144,10 @@ class Panel:
         finally:
             self._showing = False
 
+    def _bind(self, state: str | None, show: Callable[[Json], Any]) -> None:
+        if state is not None:
+            self._shows.setdefault(state, []).append(show)
+
     @property
     def names(self) -> dict[str, str]:
         """What the controls are called that are shown, by method or state."""
@@ -156,13 +160,13 @@ class Panel:
             return
         on, off, state = self.controls.power
         made = ui.switch(value=bool(is_on(self._states[state]))).classes("sb-power").props("size=lg")
-        made.props["aria-label"] = f"{self._label(self._skill.skill)}, {self._skill.device_name}"
+        named(made, f"{self._label(self._skill.skill)}, {self._skill.device_name}")
 
         def change(event: Any) -> Any:
             return None if self._showing else self._run(on if event.value else off, {}, state)
 
         made.on_value_change(change)
-        self._shows.setdefault(state, []).append(lambda value: made.set_value(bool(is_on(value))))
+        self._bind(state, lambda value: made.set_value(bool(is_on(value))))
 
     def rest(self) -> None:
         """Make the other controls."""
@@ -188,7 +192,7 @@ class Panel:
         elif argument.kind == "switch" and state is not None:
             made = switch(name, bool(known)).classes("sb-wide-switch")
             made.on_value_change(lambda event: self._changed(method, argument, event.value, state))
-            self._shows.setdefault(state, []).append(lambda value: made.set_value(bool(value)))
+            self._bind(state, lambda value: made.set_value(bool(value)))
         elif argument.kind == "switch":
             with row(wrap=False):
                 Words("span", name)
@@ -199,10 +203,7 @@ class Panel:
             options = {each: self._label.value(str(each)) for each in argument.choices}
             chosen = choice(name, options, shown_value(argument, known))
             chosen.on_value_change(lambda event: self._changed(method, argument, event.value, state))
-            if state is not None:
-                self._shows.setdefault(state, []).append(
-                    lambda value: chosen.set_value(shown_value(argument, value))
-                )
+            self._bind(state, lambda value: chosen.set_value(shown_value(argument, value)))
         elif argument.kind == "text" and state is not None and _is_color(known):
             self._color(method, argument, name, state)
         else:
@@ -222,17 +223,14 @@ class Panel:
         def send(color: str) -> Any:
             return self._run(method, {argument.name: color}, state)
 
-        with ui.element("div").classes("sb-colors").props("role=group") as group:
-            group.props["aria-label"] = name
+        with named(ui.element("div").classes("sb-colors").props("role=group"), name):
             Words("span", name)
             with row():
                 for word, color in _SWATCHES.items():
-                    swatch = ui.element("button").classes("sb-swatch").style(f"background: {color}")
-                    swatch.props["type"] = "button"
-                    swatch.props["aria-label"] = swatch.props["title"] = self._label.value(word)
+                    swatch = self._swatch("button", "type=button", self._label.value(word))
+                    swatch.style(f"background: {color}")
                     swatch.on("click", lambda _, color=color: send(color))
-                other = ui.element("input").classes("sb-swatch").props("type=color")
-                other.props["aria-label"] = other.props["title"] = text("{name}: any", name=name)
+                other = self._swatch("input", "type=color", text("{name}: any", name=name))
                 other.on("change", lambda event: send(str(event.args)), js_handler=_CHOSEN)
 
         def show(value: Json) -> None:
@@ -241,7 +239,12 @@ class Panel:
                 other.update()
 
         show(self._states[state])
-        self._shows.setdefault(state, []).append(show)
+        self._bind(state, show)
+
+    def _swatch(self, tag: str, props: str, label: str) -> ui.element:
+        made = named(ui.element(tag).classes("sb-swatch").props(props), label)
+        made.props["title"] = label
+        return made
 
     def _slider(self, method: MethodBody, argument: Field, name: str, state: str | None, known: Json) -> None:
         begin = shown_value(argument, known)
@@ -254,8 +257,7 @@ class Panel:
             if (number := shown_value(argument, value)) is not None:
                 made.set_value(number)
 
-        if state is not None:
-            self._shows.setdefault(state, []).append(show)
+        self._bind(state, show)
 
     def _entry(self, method: MethodBody, argument: Field, name: str) -> None:
         async def send() -> None:
@@ -277,7 +279,7 @@ class Panel:
             made.classes("sb-grow").on("keydown.enter", send)
             if argument.description:
                 made.tooltip(argument.description)
-            view.button("", send, icon="send", kind="flat", tip=f"{name}: {text('send')}")
+            view.tool("send", f"{name}: {text('send')}", send)
 
     def _changed(self, method: MethodBody, argument: Field, value: Json, state: str | None) -> Any:
         if self._showing or value is None:

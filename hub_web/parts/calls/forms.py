@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from nicegui import ui
 
@@ -12,10 +12,8 @@ from contracts.phrases import Phrase
 from contracts.wire import Json
 from hub_web import limits
 from hub_web.parts.calls.schema import BadValue, Field, fields_of, read_value, shown_value
-from hub_web.parts.layout import Words, failure, row, stack
+from hub_web.parts.layout import Made, Words, failure, row, stack
 from hub_web.texts import text
-
-Element = TypeVar("Element", bound=ui.element)
 
 
 def text_field(
@@ -33,6 +31,11 @@ def text_field(
     else:
         made = ui.input(label, value=value, password=secret).props("outlined dense")
     return _hinted(made.classes("sb-field"), hint)
+
+
+def search_field(label: str, search: Callable[[], Any]) -> ui.input | ui.textarea:
+    """Make a field for words that are looked for while they are typed."""
+    return text_field(label).props("clearable debounce=120 type=search").on_value_change(search)
 
 
 def number_field(
@@ -88,7 +91,7 @@ def refuse(field: Any, message: str) -> NoReturn:
     raise InvalidMessage(message)
 
 
-def _hinted(made: Element, hint: str) -> Element:
+def _hinted(made: Made, hint: str) -> Made:
     if hint:
         made.props["hint"] = hint
     return made

@@ -11,7 +11,7 @@ from contracts.errors import Conflict
 from contracts.limits import MAX_LABEL, MOST_HOME_CARDS, MOST_HOME_NAMES
 from hub_registry.http.sessions import arrange_home, show_home
 from hub_web.parts.calls.forms import text_field
-from hub_web.parts.layout import Words, icon_button
+from hub_web.parts.layout import Words, icon_button, named
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -61,36 +61,22 @@ class Arrangement:
             among: Ids of the cards that it is shown among, in order.
         """
         card, place = self.card(card_id), among.index(card_id)
-        star = text("Remove from favourites") if card.star else text("Add to favourites")
+        star = partial(self._change, card_id, among, star=not card.star)
+        hide = partial(self._change, card_id, among, hidden=not card.hidden)
+        unstar = ("star", text("Remove from favourites"), star)
         tools: list[tuple[str, str, Callable[[], Awaitable[None]] | None]] = [
-            (
-                "star" if card.star else "star_border",
-                star,
-                partial(self._change, card_id, among, star=not card.star),
-            ),
-            (
-                "visibility_off" if card.hidden else "visibility",
-                text("Show") if card.hidden else text("Hide"),
-                partial(self._change, card_id, among, hidden=not card.hidden),
-            ),
-            (
-                "arrow_upward",
-                text("Move up"),
-                partial(self._move, card_id, among[place - 1], among) if place else None,
-            ),
-            (
-                "arrow_downward",
-                text("Move down"),
-                partial(self._move, card_id, among[place + 1], among) if place + 1 < len(among) else None,
-            ),
+            unstar if card.star else ("star_border", text("Add to favourites"), star),
+            ("visibility_off", text("Show"), hide) if card.hidden else ("visibility", text("Hide"), hide),
+            ("arrow_upward", text("Move up"), self._moving(card_id, place - 1, among)),
+            ("arrow_downward", text("Move down"), self._moving(card_id, place + 1, among)),
             ("edit", text("Rename"), partial(self._rename, card_id, names, title, among)),
         ]
-        with ui.element("div").classes("sb-arrange").props("role=toolbar") as bar:
-            bar.props["aria-label"] = text("Arrange {name}", name=card.name or title)
+        name = card.name or title
+        bar = ui.element("div").classes("sb-arrange").props("role=toolbar")
+        with named(bar, text("Arrange {name}", name=name)):
             for number, (icon, label, act) in enumerate(tools):
-                made = icon_button(icon, label)
+                made = named(icon_button(icon, label), f"{label}: {name}")
                 self._buttons[card_id, number] = made
-                made.props["aria-label"] = f"{label}: {card.name or title}"
                 if act is None:
                     made.disable()
                 elif number == _RENAME:
@@ -136,6 +122,9 @@ class Arrangement:
         known = self.card(card_id).model_dump()
         self._cards[card_id] = HomeCard.model_validate({**known, **changed})
         await self._save()
+
+    def _moving(self, card_id: str, to: int, among: Sequence[str]) -> Callable[[], Awaitable[None]] | None:
+        return partial(self._move, card_id, among[to], among) if 0 <= to < len(among) else None
 
     async def _move(self, card_id: str, target: str, among: Sequence[str]) -> None:
         """Put a card where another one is, which makes room for it."""

@@ -4,7 +4,7 @@ from nicegui import ui
 
 from hub_web.feeds import Feed
 from hub_web.handlers import Show
-from hub_web.parts.layout import actions, refilled
+from hub_web.parts.layout import actions, named, refilled
 from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import TurnBox
 from hub_web.texts import text
@@ -30,7 +30,7 @@ class MessageBox:
                 ui.input(value=said).props("borderless dense maxlength=32000").classes("sb-grow sb-draft")
             )
             label = text("Ask or tell your home …")
-            self._input.props["placeholder"] = self._input.props["aria-label"] = label
+            named(self._input, label).props["placeholder"] = label
             send = view.button("", self._send, icon="arrow_upward", kind="primary", tip=text("Send"))
             send.classes("sb-send")
         self._place = ui.element("div").classes("sb-asked")

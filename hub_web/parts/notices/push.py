@@ -8,8 +8,9 @@ from nicegui import ui
 
 from contracts.answers.live import PushDevice
 from contracts.errors import StrawberryError
+from contracts.wire import Part
 from hub_live.push import operations
-from hub_web.parts.layout import Words, heading, icon_button, note
+from hub_web.parts.layout import Words, heading, icon_button, note, refilled
 from hub_web.parts.network import show_trust
 from hub_web.texts import text
 from hub_web.view import view
@@ -26,11 +27,20 @@ _PROBLEMS: Final = {
 }
 
 
+class _Answer(Part):
+    """What the script of a page answers: an id, one of `_PROBLEMS`, or the error of the hub."""
+
+    id: str = ""
+    problem: str = ""
+    code: str = ""
+    detail: str = ""
+    hint: str = ""
+
+
 async def show_push() -> None:
     """Show whether this browser is told of notifications, with the others of the person."""
-    told = await view.client.run_javascript("return await strawberry.told()")
-    place = ui.element("div")
-    await _show(place, str(told.get("id", "")), str(told.get("problem", "")))
+    told = _Answer.model_validate(await view.client.run_javascript("return await strawberry.told()"))
+    await _show(ui.element("div"), told.id, told.problem)
 
 
 async def _show(place: ui.element, own: str, problem: str) -> None:
@@ -42,15 +52,12 @@ async def _show(place: ui.element, own: str, problem: str) -> None:
         await _show(place, "" if device.id == own else own, problem)
 
     async def answered(event: Any) -> None:
-        if "id" in event.args:
-            await _show(place, event.args["id"], "")
-        elif event.args.get("code") in _PROBLEMS:
-            await _show(place, "", event.args["code"])
-        else:
-            raise StrawberryError(str(event.args.get("message")), hint=str(event.args.get("hint", "")))
+        told = _Answer.model_validate(event.args)
+        if not told.id and told.code not in _PROBLEMS:
+            raise StrawberryError(told.detail, hint=told.hint)
+        await _show(place, told.id, told.code)
 
-    place.clear()
-    with place:
+    with refilled(place):
         heading(text("On your phone"), level=3)
         if problem in _PROBLEMS:
             note(text(_PROBLEMS[problem]))

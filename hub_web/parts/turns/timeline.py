@@ -9,7 +9,7 @@ from nicegui import ui
 
 from contracts.tracing.trace import SpanDetail, TurnSpan
 from hub_web import limits
-from hub_web.parts.layout import Words, code, cut, facts
+from hub_web.parts.layout import Words, code, cut, facts, named
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 
@@ -42,8 +42,10 @@ def shares(ms_by_kind: Mapping[str, float], *, of_ms: float | None = None) -> ui
     given = {kind: ms_by_kind[kind] for kind in names if ms_by_kind.get(kind, 0) > 0}
     whole = max(of_ms or 0, sum(given.values()), 0.001)
     said = ", ".join(f"{names[kind]} {milliseconds(ms)}" for kind, ms in given.items())
-    with ui.element("div").classes("sb-shares").props("role=img") as made:
-        made.props["aria-label"] = said or text("No time was measured")
+    made = named(
+        ui.element("div").classes("sb-shares").props("role=img"), said or text("No time was measured")
+    )
+    with made:
         for kind, ms in given.items():
             if ms / whole >= limits.LEAST_SHARE:
                 part = ui.element("span").classes(f"sb-kind-{kind}").style(f"--part: {100 * ms / whole:.2f}%")

@@ -30,7 +30,7 @@ from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
 from hub_web.parts.calls.calls import as_question, show_call
 from hub_web.parts.files import file_badges
-from hub_web.parts.layout import Words, actions, badge, code, icon_button, row
+from hub_web.parts.layout import Words, actions, badge, code, icon_button, named, row
 from hub_web.parts.names import Names
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
@@ -147,7 +147,7 @@ class Steps:
                 ui.icon(_ICONS.get(step.state, "help")).classes(f"sb-step-{step.state}")
                 Words("span", self._called(step), "sb-cut")
                 if step.device:
-                    badge(self._names.devices.get(step.device, step.device), icon="memory")
+                    badge(self._names.device(step.device), icon="memory")
                 Words("span", "", "sb-grow")
                 if step.ms is not None:
                     Words("span", times.milliseconds(step.ms), "sb-muted sb-small")
@@ -236,8 +236,7 @@ class TurnBox:
         self._drawing: asyncio.TimerHandle | None = None
         self._steps_by_id: dict[str, Step] = {}
         self._questions: dict[str, ui.element] = {}
-        with ui.element("article").classes("sb-turn") as self.box:
-            self.box.props["aria-label"] = text("Question and answer")
+        with named(ui.element("article").classes("sb-turn"), text("Question and answer")) as self.box:
             with ui.element("div").classes("sb-question"):
                 Words("p", question)
                 if files:
@@ -384,8 +383,7 @@ class TurnBox:
                 self._close(event.id)
 
         with self._cards, ui.element("section").classes("sb-confirm").props("role=alertdialog") as card:
-            self._questions[event.id] = card
-            card.props["aria-label"] = text("Confirm this call")
+            self._questions[event.id] = named(card, text("Confirm this call"))
             with row():
                 ui.icon("help_outline")
                 Words("h2", as_question(event) or text("May I do this?"), "sb-h3")
