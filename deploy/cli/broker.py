@@ -16,7 +16,6 @@ from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.parser import Parser, days
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
-from deploy.logs.terminal import visible
 from identity.files import make_private_directory
 
 if TYPE_CHECKING:
@@ -85,13 +84,12 @@ def check(options: argparse.Namespace) -> int:
     home = Home.find()
     with waiting("trying the broker"):
         findings = asyncio.run(_check(home, options.url, trust=options.trust_broker))
-    if options.json:
-        Output(as_json=True).result([asdict(each) for each in findings])
-    else:
-        for each in findings:
-            print(visible(f"{'✓' if each.ok else '✗'} {each.name}: {each.detail}"))
-            if each.hint:
-                print(visible(f"    {each.hint}"))
+    lines = [
+        f"{'✓' if each.ok else '✗'} {each.name}: {each.detail}" + (f"\n    {each.hint}" if each.hint else "")
+        for each in findings
+    ]
+    Output(options.json).result([asdict(each) for each in findings], text="\n".join(lines))
+    if not options.json:
         note("The log of the broker has warnings about these refusals; that is as it should be.")
     return 0 if all(each.ok for each in findings) else 1
 

@@ -3,11 +3,10 @@
 import argparse
 import asyncio
 import json
-import re
 
 from contracts.errors import ConfigError
 from deploy.cli.terminal.output import Output
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Parser, matching, positive
 from deploy.directory import Home
 from deploy.home.brokers.processes import load_identity
 from deploy.rendering.rendering import render_emqx, render_kubernetes, render_nats
@@ -56,28 +55,10 @@ def _home() -> Home:
     return home
 
 
-def _hub(text: str) -> str:
-    if not re.fullmatch(r"https://[a-z0-9.-]+(:\d{1,5})?/?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as https://hub.lan:8443")
-    return text
-
-
-def _label(text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name: small letters, digits and -")
-    return text
-
-
-def _host(text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,252})", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a host name in small letters")
-    return text
-
-
-def _image(text: str) -> str:
-    if not re.fullmatch(r"[\w.:/@-]+", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of an image")
-    return text
+_hub = matching(r"https://[a-z0-9.-]+(:\d{1,5})?/?", "an address such as https://hub.lan:8443")
+_label = matching(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name: small letters, digits and -")
+_host = matching(r"[a-z0-9]([a-z0-9.-]{0,252})", "a host name in small letters")
+_image = matching(r"[\w.:/@-]+", "the name of an image")
 
 
 def register_render(parser: Parser) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,11 @@ from identity.files import make_private_directory
 from spoke.membership.enrolment import FILE_NAME
 
 _cells: Final = columns("service", "state", "detail", "enabled", "restarts", "memory_bytes", "since")
-_ARGUMENTS: Final = {"up": add_up_arguments, "hub": add_hub_arguments, "spoke": add_spoke_arguments}
+_SERVICES: Final[dict[Kind, tuple[str, Callable[[Parser], None]]]] = {
+    "up": ("broker, hub and a local spoke, as 'strawberry up'", add_up_arguments),
+    "hub": ("the hub alone, as 'strawberry hub'", add_hub_arguments),
+    "spoke": ("the skills of this machine, as 'strawberry spoke run'", add_spoke_arguments),
+}
 _OTHERS: Final[dict[Kind, tuple[Kind, ...]]] = {"up": ("hub", "spoke"), "hub": ("up",), "spoke": ("up",)}
 """What holds the same files, so that both cannot run."""
 
@@ -114,12 +119,14 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
     if options.memory is not None and not is_size(options.memory):
         raise ConfigError(f"{options.memory!r} is not a size", hint="Write it as 512M or 2G.")
     user = _user(options)
-    home = _home_of(user)
+    parser = Parser()
+    _SERVICES[kind][1](parser)
+    defaults = parser.parse_args([])
     plan = ServicePlan(
         kind=kind,
         program=own_program(),
-        options=typed(options, _defaults(kind)),
-        home=home,
+        options=typed(options, defaults),
+        home=_home_of(user),
         writable=tuple(Path(folder).absolute() for folder in options.writable),
         code=own_code(),
         memory=options.memory or MEMORY[kind],
@@ -129,12 +136,6 @@ def _plan(options: argparse.Namespace) -> ServicePlan:
     if missing is not None:
         raise ConfigError(f"there is no folder {missing}", hint="Create it first.")
     return plan
-
-
-def _defaults(kind: Kind) -> argparse.Namespace:
-    parser = Parser()
-    _ARGUMENTS[kind](parser)
-    return parser.parse_args([])
 
 
 def _make_absolute(options: argparse.Namespace) -> None:
@@ -225,25 +226,18 @@ def register_service(parser: Parser) -> None:
         description="Writes a systemd unit with these options; passwords and tokens are never in it.",
     )
     services = installing.add_subparsers(title="services", metavar="SERVICE", required=True)
-    command = services.add_parser("up", run=install, help="broker, hub and a local spoke, as 'strawberry up'")
-    _add_installing(command)
-    add_up_arguments(command)
-    command = services.add_parser("hub", run=install, help="the hub alone, as 'strawberry hub'")
-    _add_installing(command)
-    add_hub_arguments(command)
-    command = services.add_parser(
-        "spoke", run=install, help="the skills of this machine, as 'strawberry spoke run'"
-    )
-    _add_installing(command)
-    add_spoke_arguments(command)
+    for kind, (about, add_arguments) in _SERVICES.items():
+        command = services.add_parser(kind, run=install, help=about)
+        _add_installing(command)
+        add_arguments(command)
     command = actions.add_parser("status", run=status)
-    command.add_argument("service", choices=("up", "hub", "spoke"), nargs="?", help="default: all")
+    command.add_argument("service", choices=KINDS, nargs="?", help="default: all")
     _add_manager(command)
     command = actions.add_parser("logs", run=logs)
-    command.add_argument("service", choices=("up", "hub", "spoke"), nargs="?", help="default: all")
+    command.add_argument("service", choices=KINDS, nargs="?", help="default: all")
     _add_manager(command)
     command.add_argument("-f", "--follow", action="store_true", help="keep showing new lines; Ctrl-C ends")
     command.add_argument("-n", "--lines", type=int, metavar="N", default=100, help="default %(default)s")
     command = actions.add_parser("remove", run=remove)
-    command.add_argument("service", choices=("up", "hub", "spoke"), help="which one")
+    command.add_argument("service", choices=KINDS, help="which one")
     _add_manager(command)

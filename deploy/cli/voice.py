@@ -100,18 +100,16 @@ def devices(options: argparse.Namespace) -> None:
         for each in found()
     ]
     empty = "There is no sound device. Is one plugged in, and may this user use it (group audio)?"
-    Output(options.json).rows(rows, lambda row: row, empty=empty)
+    Output(options.json).rows(rows, dict, empty=empty)
 
 
 def level_meter(options: argparse.Namespace) -> None:
     """Show how loud the microphone is, and what wakes it."""
     loudest, woken = asyncio.run(_measure(options))
-    if options.json:
-        Output(as_json=True).result({"loudest_db": round(loudest, 1), "wake_words": woken})
-    else:
-        print(f"\nLoudest: {loudest:.0f} dB. Wake words: {', '.join(woken) or 'none'}.")
-        if loudest <= _QUIETEST:
-            print("Nothing was heard: is it the right microphone, and is it switched on?")
+    text = f"\nLoudest: {loudest:.0f} dB. Wake words: {', '.join(woken) or 'none'}."
+    if loudest <= _QUIETEST:
+        text += "\nNothing was heard: is it the right microphone, and is it switched on?"
+    Output(options.json).result({"loudest_db": round(loudest, 1), "wake_words": woken}, text=text)
 
 
 def test(options: argparse.Namespace) -> None:
@@ -184,11 +182,8 @@ async def _measure(options: argparse.Namespace) -> tuple[float, list[str]]:
             if not options.json and heard_s - shown >= 0.1:
                 shown = heard_s
                 bar = "█" * round(limits.METER_COLUMNS * max(0.0, 1 - now / _QUIETEST))
-                print(
-                    f"\r{now:6.1f} dB  {bar:<{limits.METER_COLUMNS}}  {woken[-1] if woken else '':<16}",
-                    end="",
-                    flush=True,
-                )
+                line = f"\r{now:6.1f} dB  {bar:<{limits.METER_COLUMNS}}  {woken[-1] if woken else '':<16}"
+                print(line, end="", flush=True)
             if heard_s >= options.seconds:
                 break
     return loudest, woken

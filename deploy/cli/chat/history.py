@@ -30,15 +30,12 @@ def history(options: argparse.Namespace) -> int:
         )
     client, output = nearest_of(options), Output(options.json)
     if options.id is not None:
-        options.id = _whole(client, options.id)
+        options.id = whole_id(options.id, [each.id for each in conversations(client, limit=100)])
     if change is not None:
         return _CHANGES[change](client, options)
     if options.id is not None:
         kept = exchanges(client, options.id, limit=options.limit)
-        if output.as_json:
-            output.result({"id": options.id, "exchanges": kept})
-        else:
-            output.result(None, text=as_text(kept))
+        output.result({"id": options.id, "exchanges": kept}, text=as_text(kept))
         return 0
     output.rows(
         conversations(client, limit=options.limit),
@@ -48,20 +45,14 @@ def history(options: argparse.Namespace) -> int:
     return 0
 
 
-def _whole(client: HubClient, given: str) -> str:
-    """Return the id among the latest ones that begins so."""
-    return whole_id(given, [each.id for each in conversations(client, limit=100)])
-
-
 def _rename(client: HubClient, options: argparse.Namespace) -> int:
     # Here, as below: 'strawberry chat' imports this and starts without pydantic.
     from contracts.answers.record import ConversationTitle
 
     path, body = api("conversations", options.id), {"title": options.rename}
     renamed = client.send("PATCH", path, body, ConversationTitle)
-    title = renamed.title
-    said = f"The conversation is called {title!r}." if title else "The conversation has no title."
-    Output(options.json).result(renamed, text=said)
+    said = f"is called {renamed.title!r}" if renamed.title else "has no title"
+    Output(options.json).result(renamed, text=f"The conversation {said}.")
     return 0
 
 
@@ -100,14 +91,14 @@ _CHANGES: Final = {"delete": _delete, "rename": _rename, "export": _export}
 """By the names of their options."""
 
 
-def conversations(client: HubClient, *, limit: int | None = None) -> "list[ConversationSummary]":
+def conversations(client: HubClient, *, limit: int | None) -> "list[ConversationSummary]":
     """Return the conversations, newest first."""
     from contracts.chat import ConversationSummary
 
     return client.get(api("conversations", limit=limit), list[ConversationSummary])
 
 
-def exchanges(client: HubClient, conversation: str, *, limit: int | None = None) -> "list[ConversationTurn]":
+def exchanges(client: HubClient, conversation: str, *, limit: int | None) -> "list[ConversationTurn]":
     """Return the last questions and answers of a conversation, oldest first.
 
     Raises:

@@ -16,6 +16,7 @@ from deploy.cli.terminal.tables import moment
 
 _ON: Final = {"on": True, "off": False}
 _JOINING: Final = "/api/devices/join"
+_DEVICE: Final = ("device", "its name, key or id")
 
 
 def list_devices(options: argparse.Namespace) -> None:
@@ -62,13 +63,8 @@ def add(options: argparse.Namespace) -> None:
 
     Makes an enrolment token, and prints the command to run on the device.
     """
-    body = {
-        "name": options.name,
-        "trusted": options.trust_skills,
-        "shared": options.shared,
-        **_lifetime(options),
-    }
-    answer = hub_of(options).post("/api/devices", body, InvitationAnswer)
+    body = {"name": options.name, "trusted": options.trust_skills, "shared": options.shared}
+    answer = hub_of(options).post("/api/devices", body | _lifetime(options), InvitationAnswer)
     Output(options.json).result(answer, text=_invitation(options.name, answer))
 
 
@@ -247,9 +243,9 @@ def register_devices(parser: Parser) -> None:
     command.add_argument("name", help="display name, for example 'Bedroom PC'")
     _add_trusted(command)
     command.add_number("--minutes", "how long the token is valid; default 10")
-    command = actions.add_parser("invite", run=invite, hub=True)
-    command.add_argument("device", help="its name, key or id")
-    command.add_number("--minutes", "how long the token is valid; default 10")
+    actions.add_parser("invite", run=invite, hub=True, on=_DEVICE).add_number(
+        "--minutes", "how long the token is valid; default 10"
+    )
     command = actions.add_parser("approve", run=approve, hub=True)
     command.add_argument(
         "code", nargs="?", help="as its screen shows it; default: list the devices that wait"
@@ -257,11 +253,10 @@ def register_devices(parser: Parser) -> None:
     command.add_argument("--name", help="display name; default: the one that the device gave itself")
     _add_trusted(command)
     command.add_flag("--yes", "do not ask")
-    command = actions.add_parser("rename", run=rename, hub=True)
-    command.add_argument("device", help="its name, key or id")
-    command.add_argument("name", help="the new display name")
-    command = actions.add_parser("set", run=change, hub=True)
-    command.add_argument("device", help="its name, key or id")
+    actions.add_parser("rename", run=rename, hub=True, on=_DEVICE).add_argument(
+        "name", help="the new display name"
+    )
+    command = actions.add_parser("set", run=change, hub=True, on=_DEVICE)
     command.add_argument("--area", help="for example 'Living room'")
     command.add_argument("--floor", help="for example 'Ground floor'")
     command.add_list(
@@ -292,9 +287,5 @@ def register_devices(parser: Parser) -> None:
     choice = command.add_mutually_exclusive_group()
     choice.add_flag("--approve", "approve all of it", dest="decision", const=True)
     choice.add_flag("--deny", "deny all of it for good", dest="decision", const=False)
-    command = actions.add_parser("revoke", run=revoke, hub=True)
-    command.add_argument("device", help="its name, key or id")
-    command.add_flag("--yes", "do not ask")
-    command = actions.add_parser("remove", run=remove, hub=True)
-    command.add_argument("device", help="its name, key or id")
-    command.add_flag("--yes", "do not ask")
+    actions.add_parser("revoke", run=revoke, hub=True, on=_DEVICE).add_flag("--yes", "do not ask")
+    actions.add_parser("remove", run=remove, hub=True, on=_DEVICE).add_flag("--yes", "do not ask")

@@ -31,17 +31,10 @@ def login(options: argparse.Namespace) -> None:
     kind = client.request("GET", "/api/health")["broker"].get("kind")
     running = running_broker(home) if options.hub is None else None
     ca = home.certs / "ca.pem"
+    ca_file = str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)"
     Output(options.json).result(
         {**answer.model_dump(mode="json"), "websocket": running.websocket if running is not None else None},
-        text="\n".join(
-            _described(
-                answer,
-                options,
-                running=running,
-                ca_file=str(ca) if ca.exists() else "ca.pem (see 'strawberry certs' on the hub)",
-                kind=kind,
-            )
-        ),
+        text="\n".join(_described(answer, options, running=running, ca_file=ca_file, kind=kind)),
     )
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from contracts.errors import ConfigError
 from deploy.cli.terminal.asking import is_sure
@@ -12,6 +12,9 @@ from deploy.directory import Home
 
 if TYPE_CHECKING:
     from spoke.installing.installation import Fetched, Installation
+
+
+_INSTALLED: Final = ("name", "as 'skills list --installed' shows it")
 
 
 def packages(options: argparse.Namespace) -> None:
@@ -130,12 +133,10 @@ def register(actions: "argparse._SubParsersAction[Parser]") -> None:
         "source", help="a folder, a .zip or .tar.gz, or git+URL@COMMIT with all 40 digits of the commit"
     )
     _install_options(command)
-    command = actions.add_parser("update", run=update)
-    command.add_argument("name", help="as 'skills list --installed' shows it")
+    command = actions.add_parser("update", run=update, on=_INSTALLED)
     command.add_argument("source", nargs="?", help="another source; by default where it came from")
     _install_options(command)
-    command = actions.add_parser("remove", run=remove)
-    command.add_argument("name", help="as 'skills list --installed' shows it")
+    command = actions.add_parser("remove", run=remove, on=_INSTALLED)
     command.add_flag("--yes", "remove it without a question")
     command = actions.add_parser("uploads", run=uploads)
     command.add_argument("choice", choices=("on", "off"), help="off by default")

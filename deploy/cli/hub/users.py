@@ -1,6 +1,7 @@
 """``strawberry users``: the people who log in to the hub."""
 
 import argparse
+from typing import Final
 
 from contracts.answers.people import CodeAnswer, UserAnswer
 from contracts.errors import NotFound
@@ -11,14 +12,17 @@ from deploy.cli.terminal.output import Output
 from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import moment
 
+_USER: Final = ("user", "their name or id")
+_ROLES: Final = "admin: manages the home; member: uses it; guest: calls only methods that change nothing"
+
 
 def add(options: argparse.Namespace) -> None:
     """Add a person, and print a link for their password.
 
     Prints a link with a one-time code, with which the person chooses a password.
     """
-    answer = hub_of(options).post("/api/users", {"name": options.name, "role": options.role}, CodeAnswer)
-    Output(options.json).result(answer, text=_code(answer))
+    body = {"name": options.name, "role": options.role}
+    _show_code(options, hub_of(options).post("/api/users", body, CodeAnswer))
 
 
 def code(options: argparse.Namespace) -> None:
@@ -27,11 +31,10 @@ def code(options: argparse.Namespace) -> None:
     Prints a link with a one-time code, with which the person chooses a new password. Until then the old
     password works.
     """
-    answer = hub_of(options).post(api("users", options.user, "code"), {}, CodeAnswer)
-    Output(options.json).result(answer, text=_code(answer))
+    _show_code(options, hub_of(options).post(api("users", options.user, "code"), {}, CodeAnswer))
 
 
-def _code(answer: CodeAnswer) -> str:
+def _show_code(options: argparse.Namespace, answer: CodeAnswer) -> None:
     user, expiry = answer.user, moment(answer.expires_at)
     lines = [
         f"{user.name} ({user.role}) chooses a password here. The link works once and expires {expiry}:",
@@ -40,7 +43,7 @@ def _code(answer: CodeAnswer) -> str:
     ]
     if not answer.reachable:
         lines += ["", "This link opens on this machine only. For other machines, start the hub with --lan."]
-    return "\n".join(lines)
+    Output(options.json).result(answer, text="\n".join(lines))
 
 
 def rename(options: argparse.Namespace) -> None:
@@ -91,23 +94,8 @@ def register_users(parser: Parser) -> None:
     add_declared(actions, "users")
     command = actions.add_parser("add", run=add, hub=True)
     command.add_argument("name", help="name of the person, also for logging in")
-    command.add_argument(
-        "--role",
-        default="member",
-        help="default %(default)s. admin: manages the home; member: uses it; guest: calls only methods that "
-        "change nothing",
-    )
-    command = actions.add_parser("code", run=code, hub=True)
-    command.add_argument("user", help="their name or id")
-    command = actions.add_parser("rename", run=rename, hub=True)
-    command.add_argument("user", help="their name or id")
-    command.add_argument("name", help="the new name")
-    command = actions.add_parser("role", run=role, hub=True)
-    command.add_argument("user", help="their name or id")
-    command.add_argument(
-        "role",
-        help="admin: manages the home; member: uses it; guest: calls only methods that change nothing",
-    )
-    command = actions.add_parser("remove", run=remove, hub=True)
-    command.add_argument("user", help="their name or id")
-    command.add_flag("--yes", "do not ask")
+    command.add_argument("--role", default="member", help=f"default %(default)s. {_ROLES}")
+    actions.add_parser("code", run=code, hub=True, on=_USER)
+    actions.add_parser("rename", run=rename, hub=True, on=_USER).add_argument("name", help="the new name")
+    actions.add_parser("role", run=role, hub=True, on=_USER).add_argument("role", help=_ROLES)
+    actions.add_parser("remove", run=remove, hub=True, on=_USER).add_flag("--yes", "do not ask")

@@ -75,13 +75,11 @@ def plot(options: argparse.Namespace) -> None:
         note(f"{len(numbers) - len(lines)} more have fewer values; --field chooses.")
     if options.png is not None:
         _write_png(lines, options.png)
-    if options.json:
-        points = {
-            name: [{"at": moment(at), "value": value} for at, value in line] for name, line in numbers.items()
-        }
-        Output(as_json=True).result(points)
-    elif options.png is not None:
-        Output(as_json=False).result(f"Drew {options.png}.")
+    points = {
+        name: [{"at": moment(at), "value": value} for at, value in line] for name, line in numbers.items()
+    }
+    if options.json or options.png is not None:
+        Output(options.json).result(points, text=f"Drew {options.png}.")
     else:
         print(_drawn(lines))
 
@@ -138,11 +136,7 @@ def register_captures(parser: Parser) -> None:
     command.add_argument("path", help="in the hub's folder for captures, for example nas/disk.jsonl")
     command.add_argument("topics", metavar="TOPIC", nargs="+", help="topic filters")
     command.add_argument("--format", help="how it is written; default: by the name of the file, else jsonl")
-    command.add_argument(
-        "--link",
-        default="bus",
-        help="home for the home broker; default bus",
-    )
+    command.add_argument("--link", default="bus", help="home for the home broker; default bus")
     command.add_flag("--zstd", "compress the files")
     command.add_number("--max-bytes", "begin a new file at this size; default 64 MB")
     command.add_argument(

@@ -10,6 +10,10 @@ from deploy.cli.terminal.output import Output, note
 from deploy.cli.terminal.parser import Parser
 
 _PATH: Final = "/api/home-assistant"
+_ITEM: Final = (
+    "path",
+    "DEVICE, DEVICE.SKILL, DEVICE.SKILL.MEMBER, hub.chat, hub.notify, hub.watchers or hub.watchers.NAME",
+)
 
 
 def status(options: argparse.Namespace) -> None:
@@ -21,8 +25,7 @@ def status(options: argparse.Namespace) -> None:
     items = [each for each in _items(found) if options.all or each.shown or _only_by_name(each)]
     empty = "Nothing is exposed. 'strawberry home-assistant status --all' lists what could be."
     Output(options.json).rows(items, _cells, empty=empty, answer=found)
-    if not options.json:
-        _note_broker(found)
+    _note_broker(options, found)
 
 
 def expose(options: argparse.Namespace) -> None:
@@ -42,8 +45,7 @@ def hide(options: argparse.Namespace) -> None:
 def _change(options: argparse.Namespace, what: str, done: str) -> None:
     found = hub_of(options).post(f"{_PATH}/{what}", {"path": options.path}, OutwardState)
     Output(options.json).result(found, text=f"{options.path} {done}.")
-    if not options.json:
-        _note_broker(found)
+    _note_broker(options, found)
 
 
 def _items(found: OutwardState) -> Iterator[ExposedItem]:
@@ -64,8 +66,10 @@ def _cells(item: ExposedItem) -> dict[str, object]:
     return {"path": item.path, "entity": item.kind, "shown": shown, "name": item.name}
 
 
-def _note_broker(found: OutwardState) -> None:
+def _note_broker(options: argparse.Namespace, found: OutwardState) -> None:
     broker = found.broker
+    if options.json:
+        return
     if broker is None:
         note(
             "No home broker is configured, so nothing appears in Home Assistant yet: "
@@ -75,20 +79,10 @@ def _note_broker(found: OutwardState) -> None:
         note(f"The home broker {broker.url} is not connected: {broker.error or 'the hub tries again'}")
 
 
-def _add_path(parser: Parser) -> None:
-    parser.add_argument(
-        "path",
-        help="DEVICE, DEVICE.SKILL, DEVICE.SKILL.MEMBER, hub.chat, hub.notify, hub.watchers or "
-        "hub.watchers.NAME",
-    )
-
-
 def register_home_assistant(parser: Parser) -> None:
     """Declare 'strawberry home-assistant'."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("status", run=status, hub=True)
     command.add_flag("--all", "also list what could be exposed")
-    command = actions.add_parser("expose", run=expose, hub=True)
-    _add_path(command)
-    command = actions.add_parser("hide", run=hide, hub=True)
-    _add_path(command)
+    actions.add_parser("expose", run=expose, hub=True, on=_ITEM)
+    actions.add_parser("hide", run=hide, hub=True, on=_ITEM)

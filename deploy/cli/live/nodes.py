@@ -3,10 +3,22 @@
 import argparse
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from contracts.answers.live import NodeList, NodeLogs, NodeSummary
+from pydantic import TypeAdapter
+
+from contracts.answers.live import (
+    LostLines,
+    NodeEvent,
+    NodeFailed,
+    NodeList,
+    NodeLogs,
+    NodeProgress,
+    NodeResult,
+    NodeSummary,
+)
 from contracts.errors import ConfigError, NotFound, StrawberryError
+from contracts.wire import Json
 from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.cli.terminal.parser import Parser
@@ -14,6 +26,7 @@ from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 from spoke.nodes.manifest import refuse_own
 
+_EVENT: Final[TypeAdapter[NodeEvent]] = TypeAdapter(NodeEvent)
 _ACTIONS: Final = {
     "start": "start a program",
     "stop": "stop a program",
@@ -41,13 +54,14 @@ def act(options: argparse.Namespace) -> None:
     client = hub_of(options)
     device, name = _which(client, options)
     path = api("nodes", device, name, options.command)
-    result: Any = None
+    result: Json = None
     with waiting(f"{options.command} {name}"):
         for event in _events(client, "POST", path):
+            if isinstance(event, NodeResult):
+                result = event.result
             # A device that only says that it goes on says it without words.
-            if event.get("progress") and not options.json:
-                print(visible(event["progress"]), flush=True)
-            result = event.get("result")
+            elif isinstance(event, NodeProgress) and event.progress and not options.json:
+                print(visible(event.progress), flush=True)
     state = result["state"] if isinstance(result, dict) else "built"
     Output(options.json).result(result, text=f"{name} on {device}: {state}")
 
@@ -69,21 +83,22 @@ def logs(options: argparse.Namespace) -> None:
         # A device of an earlier version does not tell where it ended.
         begin = {"lines": 1}
         for event in _events(client, "GET", path):
-            line, end = event.get("progress"), event.get("result")
-            if "lost" in event:
-                note(f"{event['lost']} lines came too fast and are not shown.")
-            # A device that only says that it goes on says it without words.
-            elif isinstance(line, str):
-                print(json.dumps({"line": line}) if options.json else visible(line), flush=True)
-            elif isinstance(end, dict):
-                begin = {"after": end["position"]}
+            match event:
+                case LostLines():
+                    note(f"{event.lost} lines came too fast and are not shown.")
+                # A device that only says that it goes on says it without words.
+                case NodeProgress(progress=str() as line):
+                    print(json.dumps({"line": line}) if options.json else visible(line), flush=True)
+                case NodeResult(result={"position": position}):
+                    begin = {"after": position}
 
 
-def _events(client: HubClient, method: str, path: str) -> Iterator[dict[str, Any]]:
+def _events(client: HubClient, method: str, path: str) -> Iterator[NodeEvent]:
     """Yield the events of a call on a node until it ends."""
-    for event in client.stream(path, None, {"Accept": "text/event-stream"}, method=method):
-        if "error" in event:
-            raise StrawberryError(event["error"]["message"], hint=event["error"]["hint"])
+    for told in client.stream(path, None, {"Accept": "text/event-stream"}, method=method):
+        event = _EVENT.validate_python(told)
+        if isinstance(event, NodeFailed):
+            raise StrawberryError(event.error.message, hint=event.error.hint)
         yield event
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -33,6 +34,7 @@ from deploy.cli.terminal.tables import cell, moment
 T = TypeVar("T")
 
 _TRUTH: Final = {True: "true", False: "false", None: "not known"}
+_WATCHER: Final = ("name", "the watcher")
 
 
 def list_watchers(options: argparse.Namespace) -> None:
@@ -55,9 +57,8 @@ def add(options: argparse.Namespace) -> int:
     if not body.keys() & {"topics", "predicate", "schedule"}:
         sentence = options.instruction or options.name
         with waiting("Reading the sentence"):
-            found = client.post(
-                "/api/watchers/from-words", {"sentence": sentence, "language": None}, ProposedWatcher
-            )
+            asked = {"sentence": sentence, "language": None}
+            found = client.post("/api/watchers/from-words", asked, ProposedWatcher)
         if options.instruction:
             body = {"title": options.name, **body}
         body = {**found.watcher, **{name: each for name, each in body.items() if name != "instruction"}}
@@ -75,12 +76,8 @@ def add(options: argparse.Namespace) -> int:
         otherwise = f"It is a draft. 'strawberry watchers approve {made.name} --yes' approves it."
         if options.yes or (not options.json and agreed(question, otherwise=otherwise)):
             made = _post(client, made.name, "approve", {"digest": made.digest}, WatcherSummary)
-    if options.json:
-        Output(as_json=True).result(made)
-    elif made.state == "draft":
-        print(f"{made.title} is a draft. 'strawberry watchers approve {made.name}' lets it begin.")
-    else:
-        print(_described(made))
+    draft = f"{made.title} is a draft. 'strawberry watchers approve {made.name}' lets it begin."
+    Output(options.json).result(made, text=draft if made.state == "draft" else _described(made))
     return 0
 
 
@@ -101,17 +98,12 @@ def edit(options: argparse.Namespace) -> None:
 
 def show(options: argparse.Namespace) -> None:
     """Show a watcher and its history."""
-    watcher = hub_of(options).get(_path(options.name), WatcherWithHistory)
-    if options.json:
-        Output(as_json=True).result(watcher)
-        return
-    print(_described(watcher))
+    watcher, output = hub_of(options).get(_path(options.name), WatcherWithHistory), Output(options.json)
     rows = watcher.history[: options.limit]
-    if rows:
-        print()
-    Output(as_json=False).rows(
-        rows, partial(_entry, is_verbose=options.verbose), empty="It has not decided anything yet."
-    )
+    output.result(watcher, text=_described(watcher) + "\n" * bool(rows))
+    if not options.json:
+        entry = partial(_entry, is_verbose=options.verbose)
+        output.rows(rows, entry, empty="It has not decided anything yet.")
 
 
 def trace(options: argparse.Namespace) -> None:
@@ -131,9 +123,8 @@ def approve(options: argparse.Namespace) -> int:
     """
     client = hub_of(options)
     watcher = client.get(_path(options.name), WatcherWithHistory)
-    given = {
-        name: value for name in ("predicate", "dry_run") if (value := getattr(options, name)) is not None
-    }
+    asked = {"predicate": options.predicate, "dry_run": options.dry_run}
+    given = {name: value for name, value in asked.items() if value is not None}
     shown = watcher.model_copy(update={"truth": None, "reason": "", **given})
     if options.predicate:
         # A mistake in it is reported before the question.
@@ -160,20 +151,20 @@ def test(options: argparse.Namespace) -> None:
     body |= {"capture": options.capture} if options.capture else {"since": options.since or "7d"}
     with waiting("Reading what was recorded"):
         report = _post(hub_of(options), options.name, "test", body, Report)
-    if options.json:
-        Output(as_json=True).result(report)
-        return
+    Output(options.json).result(report, text="\n".join(_report(options.name, report)))
+
+
+def _report(name: str, report: Report) -> Iterator[str]:
     if not report.evaluated:
-        print(f"No values of the topics of {options.name} are recorded there.")
+        yield f"No values of the topics of {name} are recorded there."
         return
-    count = report.fired
-    print(f"{options.name} would have fired {count} time{'' if count == 1 else 's'}.")
+    yield f"{name} would have fired {report.fired} time{'' if report.fired == 1 else 's'}."
     for each in report.would_have_fired:
         decided = f"  → {each.decision.decision}: {each.decision.reason}" if each.decision else ""
-        print(f"  {moment(each.at)}  {cell(_pairs(each.values))}{decided}")
-    print(f"{report.evaluated} evaluations, {report.unknown} of them unknown. {report.reason}".rstrip())
+        yield f"  {moment(each.at)}  {cell(_pairs(each.values))}{decided}"
+    yield f"{report.evaluated} evaluations, {report.unknown} of them unknown. {report.reason}".rstrip()
     for gap in report.gaps:
-        print(f"  nothing was recorded {_span(gap.since, gap.until)}")
+        yield f"  nothing was recorded {_span(gap.since, gap.until)}"
 
 
 def snooze(options: argparse.Namespace) -> None:
@@ -306,35 +297,28 @@ def register_watchers(parser: Parser) -> None:
     command.set_defaults(title=None)
     command.add_flag("--dry-run", "decide and report, but call nothing")
     command.add_flag("--yes", "approve it without asking")
-    command = actions.add_parser("edit", run=edit, hub=True)
-    command.add_argument("name", help="the watcher")
+    command = actions.add_parser("edit", run=edit, hub=True, on=_WATCHER)
     command.add_argument("--title", metavar="TEXT", help="another name")
     command.add_argument("--instruction", metavar="TEXT", help="what it should do, in your words")
     add_options(command)
     calls = "the calls as they are written, in place of words"
-    command = actions.add_parser("show", run=show, hub=True)
-    command.add_argument("name", help="the watcher")
+    command = actions.add_parser("show", run=show, hub=True, on=_WATCHER)
     command.add_number("--limit", "entries; default %(default)s", default=10)
     command.add_flag("--verbose", calls)
-    command = actions.add_parser("trace", run=trace, hub=True)
-    command.add_argument("name", help="the watcher")
-    command.add_flag("--verbose", calls)
-    command = actions.add_parser("approve", run=approve, hub=True)
-    command.add_argument("name", help="the watcher")
+    actions.add_parser("trace", run=trace, hub=True, on=_WATCHER).add_flag("--verbose", calls)
+    command = actions.add_parser("approve", run=approve, hub=True, on=_WATCHER)
     command.add_argument("--predicate", metavar="EXPR", help="another condition; '' for none")
     choice = command.add_mutually_exclusive_group()
     choice.add_flag("--dry-run", "call nothing", const=True)
     choice.add_flag("--live", "make the calls: no dry run", dest="dry_run", const=False)
     command.add_flag("--yes", "do not ask")
-    command = actions.add_parser("test", run=test, hub=True)
-    command.add_argument("name", help="the watcher")
+    command = actions.add_parser("test", run=test, hub=True, on=_WATCHER)
     choice = command.add_mutually_exclusive_group()
     choice.add_argument("--since", metavar="TIME", help="how far back, as 7d; default 7d")
     choice.add_argument("--capture", metavar="ID", help="a capture: 'captures list' shows them")
     command.add_flag("--model", "have the model decide each time, up to 10 times")
-    command = actions.add_parser("run", run=run, hub=True)
-    command.add_argument("name", help="the watcher")
-    command = actions.add_parser("snooze", run=snooze, hub=True)
-    command.add_argument("name", help="the watcher")
-    command.add_argument("duration", help="for example 30m or 8h")
+    actions.add_parser("run", run=run, hub=True, on=_WATCHER)
+    actions.add_parser("snooze", run=snooze, hub=True, on=_WATCHER).add_argument(
+        "duration", help="for example 30m or 8h"
+    )
     add_declared(actions, "watchers")

@@ -38,11 +38,21 @@ def port(text: str) -> int:
     return int(text)
 
 
-def instance_name(text: str) -> str:
-    """Read the name of a replica."""
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", text) or text in ("chat", "watchers", "captures"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name: small letters, digits, - and _")
-    return text
+def matching(pattern: str, what: str) -> Callable[[str], str]:
+    """Return the type of an argument whose whole text matches a pattern of ASCII letters."""
+
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return text
+
+    return read
+
+
+instance_name = matching(
+    r"(?!(chat|watchers|captures)$)[a-z][a-z0-9_-]{0,31}", "a name: small letters, digits, - and _"
+)
+"""Of a replica."""
 
 
 def positive(text: str) -> int:
@@ -67,13 +77,20 @@ class Actions(_Subparsers):
     """Commands below one."""
 
     def add_parser(
-        self, name: str, *, run: Run | None = None, hub: bool = False, **settings: Any
+        self,
+        name: str,
+        *,
+        run: Run | None = None,
+        hub: bool = False,
+        on: tuple[str, str] | None = None,
+        **settings: Any,
     ) -> "Parser":
         """Add a command.
 
         Args:
             run: Where it is no group.
             hub: Whether its options name a hub to ask.
+            on: The first argument of commands that act on the same kind of thing, and its help.
         """
         if run is not None and "help" not in settings:
             first = (run.__doc__ or "").partition("\n")[0]
@@ -82,6 +99,8 @@ class Actions(_Subparsers):
         parser.set_defaults(command=name)
         if run is not None:
             parser.runs(run, hub=hub)
+        if on is not None:
+            parser.add_argument(on[0], help=on[1])
         return parser
 
 
