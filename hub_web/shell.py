@@ -12,9 +12,8 @@ from chat.http.errors import status_of
 from contracts.answers.live import Event
 from contracts.errors import StrawberryError, Unauthorized
 from hub_live.events import NotificationData
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.door import THEME_COOKIE, Theme, asset
-from hub_web.parts.layout import Words, empty, failure, icon_button, named, note
 from hub_web.parts.notices.notices import notice_path, notice_words
 from hub_web.parts.notices.push import show_push
 from hub_web.texts import text
@@ -78,7 +77,7 @@ class page(ui.page):  # noqa: N801  as NiceGUI's, which it replaces
                         by = (
                             text("Only admins can open it.") if self.admin else text("Guests cannot open it.")
                         )
-                        with empty("lock", text("This page is not for you"), by):
+                        with sb.empty("lock", text("This page is not for you"), by):
                             view.link(text("To the start page"), "/")
             except Unauthorized:
                 return RedirectResponse(view.href("/login"), 303)
@@ -116,10 +115,10 @@ def _frame(info: page) -> Iterator[None]:
         f'<script defer src="{script}" data-base="{base}" data-hub="{view.api.hub_name}"></script>'
     )
     with ui.header().classes("sb-header"):
-        open_menu = icon_button("menu", text("Menu")).classes("sb-menu-button")
+        open_menu = sb.icon_button("menu", text("Menu")).classes("sb-menu-button")
         with ui.element("a").classes("sb-brand").props(f'href="{base}/"'):
             ui.element("img").props(f'src="{icon}" alt="" width=28 height=28')
-            Words("span", "Strawberry")
+            sb.Words("span", "Strawberry")
         ui.element("div").classes("sb-grow")
         bell = _Bell()
         _theme_button()
@@ -133,15 +132,15 @@ def _frame(info: page) -> Iterator[None]:
         _bar(info, drawer)
     # It goes to the top of the layout, as header and drawer do.
     ui.skip_link(text("Skip to the content"), target=client.content)
-    progress = named(
+    progress = sb.named(
         ui.element("div").classes("sb-progress sb-hidden").props("role=progressbar"), text("Working")
     )
     # Shown by the browser alone while it has no connection.
-    Words(
+    sb.Words(
         "p", text("The hub is away. Your home goes on; this page reconnects by itself."), "sb-away-bar"
     ).props("role=alert")
     with ui.element("div").classes(f"sb-page sb-{info.width}") as content:
-        title = Words("h1", text(info.title), "sb-h1")
+        title = sb.Words("h1", text(info.title), "sb-h1")
     view.show_in(client, title=title, progress=progress)
     bell.follow()
     with content:
@@ -152,7 +151,7 @@ def _frame(info: page) -> Iterator[None]:
         except StrawberryError as error:
             status, _ = status_of(error)
             client.status_code = status if status in (403, 404) else 200
-            failure(error)
+            sb.failure(error)
 
 
 def _entries() -> list[page]:
@@ -169,11 +168,11 @@ def _entry(entry: page, here: page) -> None:
         if _is_here(entry, here):
             made.classes("sb-here").props("aria-current=page")
         ui.icon(entry.icon)
-        Words("span", text(entry.title))
+        sb.Words("span", text(entry.title))
 
 
 def _navigation(here: page) -> None:
-    with named(ui.element("nav").classes("sb-nav"), text("Pages")):
+    with sb.named(ui.element("nav").classes("sb-nav"), text("Pages")):
         group = 0
         for entry in _entries():
             if (entry.menu or 0) // 100 != group:
@@ -183,7 +182,7 @@ def _navigation(here: page) -> None:
 
 
 def _bar(here: page, drawer: ui.left_drawer) -> None:
-    with named(ui.element("nav").classes("sb-bar"), text("Most used pages")):
+    with sb.named(ui.element("nav").classes("sb-bar"), text("Most used pages")):
         shown = _entries()[: limits.PHONE_ENTRIES]
         for entry in shown:
             _entry(entry, here)
@@ -192,7 +191,7 @@ def _bar(here: page, drawer: ui.left_drawer) -> None:
             if not any(_is_here(entry, here) for entry in shown):
                 more.classes("sb-here").props("aria-current=true")
             ui.icon("more_horiz")
-            Words("span", text("More"))
+            sb.Words("span", text("More"))
 
 
 class _Bell:
@@ -201,7 +200,7 @@ class _Bell:
     def __init__(self) -> None:
         self._listed: dict[int, Event[NotificationData]] = {}
         self._seen = view.seen
-        self._button = icon_button("notifications_none", "", view.showing(self._show))
+        self._button = sb.icon_button("notifications_none", "", view.showing(self._show))
         with self._button:
             ui.tooltip(text("Notifications"))
             self._mark = ui.badge(color="primary").props("floating aria-hidden=true")
@@ -235,20 +234,20 @@ class _Bell:
         new = sum(id_ > self._seen for id_ in self._listed)
         self._mark.set_text(str(new))
         self._mark.set_visibility(new > 0)
-        named(self._button, text("Notifications, {n} new", n=new) if new else text("Notifications"))
+        sb.named(self._button, text("Notifications, {n} new", n=new) if new else text("Notifications"))
 
     async def _show(self) -> None:
         await self._read()
         with view.dialog(text("Notifications"), close=text("Close")):
             if not self._listed:
-                note(text("There is nothing yet: watchers and timers tell you something here."))
+                sb.note(text("There is nothing yet: watchers and timers tell you something here."))
             with ui.element("ul").classes("sb-entries"):
                 for id_, event in sorted(self._listed.items(), reverse=True):
                     with ui.element("li").classes("sb-entry-row"), ui.element("div"):
                         *subject, said = notice_words(event)
                         with view.anchor(notice_path(event), "sb-plain-link"):
-                            Words("p", said, "sb-strong" if id_ > self._seen else "")
-                        Words("p", " · ".join([*subject, view.at(event.at)]), "sb-muted sb-small")
+                            sb.Words("p", said, "sb-strong" if id_ > self._seen else "")
+                        sb.Words("p", " · ".join([*subject, view.at(event.at)]), "sb-muted sb-small")
             await show_push()
         self._seen = max(self._listed, default=self._seen)
         _keep(SEEN_COOKIE, str(self._seen))
@@ -267,7 +266,7 @@ def _theme_button() -> None:
 
     def show() -> None:
         icon, label = _THEMES[chosen]
-        named(button, text(label)).set_icon(icon)
+        sb.named(button, text(label)).set_icon(icon)
 
     def turn() -> None:
         nonlocal chosen
@@ -276,14 +275,14 @@ def _theme_button() -> None:
         ui.run_javascript(f"Quasar.Dark.set({{auto: 'auto', light: false, dark: true}}['{chosen}'])")
         show()
 
-    button = icon_button("", "").on_click(turn)
+    button = sb.icon_button("", "").on_click(turn)
     show()
 
 
 def _person_menu() -> None:
     user = view.user
-    with icon_button("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
-        Words("div", user.display_name, "sb-menu-name")
+    with sb.icon_button("account_circle", text("Account of {name}", name=user.display_name)), ui.menu():
+        sb.Words("div", user.display_name, "sb-menu-name")
         view.menu_item(text("Account and people"), lambda: view.go("/people"))
         view.menu_item(text("Log out"), lambda: ui.run_javascript("strawberry.logOut()"))
 
@@ -294,7 +293,7 @@ def add_missing_page() -> None:
     @page("/{path:path}", title="There is no such page")
     async def missing(path: str) -> None:
         view.client.status_code = 404
-        with empty("travel_explore", text("There is nothing here"), f"/{path}"):
+        with sb.empty("travel_explore", text("There is nothing here"), f"/{path}"):
             view.link(text("To the start page"), "/")
 
 

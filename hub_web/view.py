@@ -24,14 +24,13 @@ from hub_live.events import operations as events
 from hub_live.events.kinds import EventData, Kept, with_data
 from hub_live.world import operations as world
 from hub_registry.http.sessions import confirm_password
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import Api
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.handlers import Handler, Show, handled, tell
 from hub_web.parts import times
 from hub_web.parts.calls.forms import switch, text_field
-from hub_web.parts.layout import Words, actions, heading, named
 from hub_web.sockets import WebSession
 from hub_web.texts import LANGUAGE, ZONE, choose, text
 
@@ -96,7 +95,7 @@ class View:
         LANGUAGE.set(self.language)
         ZONE.set(self.zone)
 
-    def show_in(self, client: Client, *, title: Words, progress: ui.element) -> None:
+    def show_in(self, client: Client, *, title: sb.Words, progress: ui.element) -> None:
         self.client, self._title, self._progress = client, title, progress
         client.on_exception(self.fail)
         client.on_delete(self._close)
@@ -178,7 +177,7 @@ class View:
             box = ui.dialog()
         box.on("hide", place.delete)
         box.on("hide", box.delete)
-        named(box, title)
+        sb.named(box, title)
         # An error from before would cover it.
         self.client.run_javascript(
             "document.querySelectorAll('.q-notification .q-btn').forEach(e => e.click())"
@@ -189,10 +188,10 @@ class View:
             # A line end in a field presses the button of type submit, where there is one, and sends nothing.
             ui.element("form").classes("sb-contents").on("submit.prevent", lambda: None),
         ):
-            heading(title)
+            sb.heading(title)
             yield box
             if close:
-                with actions():
+                with sb.actions():
                     self.button(close, box.close, kind="primary")
         box.open()
 
@@ -213,10 +212,10 @@ class View:
         """
         with self.dialog(question, wide=show is not None) as box:
             if more:
-                Words("p", more)
+                sb.Words("p", more)
             if show is not None:
                 show()
-            with actions():
+            with sb.actions():
                 no = self.button(text("Cancel"), partial(box.submit, False), kind="flat")
                 kind: Literal["danger", "primary"] = "danger" if danger else "primary"
                 do = self.button(yes or text("Yes"), partial(box.submit, True), kind=kind)
@@ -241,7 +240,7 @@ class View:
 
         with self.dialog(title, wide=wide) as box:
             yield box
-            with actions():
+            with sb.actions():
                 self.button(no or text("Cancel"), box.close, kind="flat")
                 self.button(yes or text("Save"), act, kind="primary").props("type=submit")
 
@@ -260,7 +259,7 @@ class View:
             return False
 
         with self.client, self.form(text("Type your password again"), confirm, yes=text("Continue")) as box:
-            Words("p", text("This can hand over control of the home."))
+            sb.Words("p", text("This can hand over control of the home."))
             password = text_field(text("Password"), secret=True)
             password.props("autocomplete=current-password autofocus")
         return bool(await box)
@@ -284,7 +283,7 @@ class View:
         made = ui.button(label, icon=icon or None, color=None)
         made.classes(f"sb-button sb-{kind}").props("no-caps unelevated")
         if tip:
-            named(made, tip).tooltip(tip)
+            sb.named(made, tip).tooltip(tip)
         runs = False
 
         async def click() -> None:

@@ -7,28 +7,10 @@ from nicegui import ui
 from contracts.answers.system import AgentProblem, AgentSummary
 from contracts.phrases import Phrase
 from hub_agent.agents import operations as profiles
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.files import FileField, download_link, size
-from hub_web.parts.layout import (
-    Cell,
-    Words,
-    actions,
-    badge,
-    card,
-    dot,
-    empty,
-    facts,
-    grid,
-    named,
-    note,
-    problem,
-    refilled,
-    row,
-    stack,
-    table,
-)
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -38,13 +20,13 @@ from hub_web.view import view
 async def agents() -> None:
     """Show the agents of the home."""
     found = await view.api(profiles.list_agents)
-    with row():
-        note(text("Assistants with their own instructions, files and rights."))
+    with sb.row():
+        sb.note(text("Assistants with their own instructions, files and rights."))
         ui.element("div").classes("sb-grow")
         if view.is_admin:
             view.button(text("New agent"), _ask, icon="add", kind="primary")
     if not found:
-        with empty(
+        with sb.empty(
             "smart_toy",
             text("No agent yet"),
             text("An agent is a file with instructions: what it looks after, and what it may call."),
@@ -52,22 +34,22 @@ async def agents() -> None:
             if view.is_admin:
                 view.button(text("Write one"), _ask, icon="add", kind="primary")
         return
-    with grid(least=320):
+    with sb.grid(least=320):
         for agent in found:
             _card(agent)
 
 
 def _card(agent: AgentSummary) -> None:
-    with card(agent.name, icon="smart_toy") as tools:
+    with sb.card(agent.name, icon="smart_toy") as tools:
         with tools:
             if agent.problems:
-                badge(text("to be mended"), "bad")
+                sb.badge(text("to be mended"), "bad")
         if agent.description:
-            Words("p", agent.description)
+            sb.Words("p", agent.description)
         for each in agent.problems:
-            problem(each.message.rpartition("/")[2], each.hint)
+            sb.problem(each.message.rpartition("/")[2], each.hint)
         if agent.models is not None:
-            facts(
+            sb.facts(
                 {
                     text("Models"): ", ".join(agent.models) or text("all, in their order"),
                     text("Tools"): ", ".join(agent.tools or ()),
@@ -75,7 +57,7 @@ def _card(agent: AgentSummary) -> None:
                     text("Files"): agent.data_dir or "",
                 }
             )
-        with actions():
+        with sb.actions():
             if view.is_admin:
                 view.button(text("Edit"), lambda: view.go(f"/agents/{part(agent.name)}"), icon="edit")
 
@@ -108,15 +90,15 @@ class _Editor:
         """Build the page."""
         shown = await view.api(profiles.show, self._name)
         self._saved = shown.source
-        with card(text("Profile"), icon="description"):
-            note(text("What you save counts from the next message on; with a mistake it is not saved."))
+        with sb.card(text("Profile"), icon="description"):
+            sb.note(text("What you save counts from the next message on; with a mistake it is not saved."))
             with ui.element("div").classes("sb-editor"):
-                self._numbers = Words("pre", "", "sb-lines").props("aria-hidden=true")
-                self._source = named(ui.textarea(value=self._saved), text("Profile")).classes("sb-grow")
+                self._numbers = sb.Words("pre", "", "sb-lines").props("aria-hidden=true")
+                self._source = sb.named(ui.textarea(value=self._saved), text("Profile")).classes("sb-grow")
                 self._source.props("borderless spellcheck=false debounce=400")
             self._source.on_value_change(view.showing(self._check))
-            self._problems = stack().props("aria-live=polite")
-            with actions():
+            self._problems = sb.stack().props("aria-live=polite")
+            with sb.actions():
                 view.button(text("Delete"), self._delete, icon="delete", kind="flat")
                 view.button(text("As it was"), self._reset, icon="undo", kind="flat")
                 view.button(text("Save"), self._save, icon="save", kind="primary")
@@ -133,14 +115,14 @@ class _Editor:
         count = (self._source.value or "").count("\n") + 1
         self._numbers.set("\n".join(f"▸{n:>3}" if n in wrong else f"{n:>4}" for n in range(1, count + 1)))
         self._source.props(f"rows={max(count, limits.LEAST_EDITOR_LINES)}")
-        with refilled(self._problems):
+        with sb.refilled(self._problems):
             for each in problems:
                 # The file and the line are shown anyway.
                 said = text.message(Phrase(each.message).values.get("text", each.message))
                 line = text("Line {n}: {message}", n=each.line, message=said)
-                problem(line if each.line else said, each.hint)
+                sb.problem(line if each.line else said, each.hint)
             if not problems:
-                dot("good", text("No mistake."))
+                sb.dot("good", text("No mistake."))
 
     async def _save(self) -> None:
         written = await view.api(profiles.change, self._name, self._source.value or "")
@@ -163,23 +145,23 @@ class _Editor:
             self._files.clear()  # which folder is its own, only a profile without mistakes says
             return
         found = await view.api(profiles.list_files, self._name)
-        with refilled(self._files), card(text("Its files"), icon="folder_open"):
-            note(text("What it reads and writes with its file tools, and nothing else of this machine."))
-            with row():
+        with sb.refilled(self._files), sb.card(text("Its files"), icon="folder_open"):
+            sb.note(text("What it reads and writes with its file tools, and nothing else of this machine."))
+            with sb.row():
                 chosen = FileField(text("File to add"))
                 view.button(text("Upload"), partial(self._upload, chosen), icon="upload")
             if not found:
-                note(text("It has no file yet."))
+                sb.note(text("It has no file yet."))
                 return
             rows = [self._file(each.path, each.bytes or 0) for each in found if each.path is not None]
-            table((text("Name"), text("Size"), ""), rows, label=text("Its files"))
+            sb.table((text("Name"), text("Size"), ""), rows, label=text("Its files"))
             for each in found:
                 if each.note is not None:
-                    note(text.message(each.note))
+                    sb.note(text.message(each.note))
 
-    def _file(self, name: str, count: int) -> tuple[Cell, ...]:
+    def _file(self, name: str, count: int) -> tuple[sb.Cell, ...]:
         def tools() -> None:
-            with row().classes("sb-end"):
+            with sb.row().classes("sb-end"):
                 download_link(name, self._file_path(name))
                 view.tool("delete", text("Delete {name}", name=name), partial(self._drop, name))
 

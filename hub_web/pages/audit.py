@@ -11,28 +11,15 @@ from contracts.answers.record import AuditEntry, AuditPage
 from hub_agent.calls.audit import PEOPLE
 from hub_live.watchers.operations import list_watchers
 from hub_server.http import audit as operations
+from hub_web import sb
 from hub_web.parts.calls.forms import choice, search_field
-from hub_web.parts.layout import (
-    Cell,
-    Table,
-    Tone,
-    Words,
-    badge,
-    card,
-    empty,
-    facts,
-    named,
-    refilled,
-    row,
-    stack,
-)
 from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_TONES: Final[dict[str, Tone]] = {"result": "good", "refused": "bad", "cancelled": "plain"}
+_TONES: Final[dict[str, sb.Tone]] = {"result": "good", "refused": "bad", "cancelled": "plain"}
 
 
 @page("/audit", title="Audit log", icon="fact_check", menu=230, width="wide")
@@ -57,15 +44,15 @@ async def audit() -> None:
                 link.props["href"] = f"/api/audit/export?{urlencode({**query(), 'format': form})}"
         entries.extend(answer.entries)
         table.show(_row(each, names, watchers) for each in entries)
-        with refilled(nothing):
+        with sb.refilled(nothing):
             if not entries:
-                empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
+                sb.empty("fact_check", text("Nothing found"), text("Nothing like this was called."))
         return answer.before
 
-    with card(text("Filter"), icon="filter_list") as tools:
-        with tools, row():
+    with sb.card(text("Filter"), icon="filter_list") as tools:
+        with tools, sb.row():
             exports = {form: _export(form) for form in ("csv", "jsonl")}
-        with row().classes("sb-search"):
+        with sb.row().classes("sb-search"):
             search = view.showing(lambda: pages.search())
             words = search_field(text("Words"), search).classes("sb-grow")
             filters = {
@@ -79,10 +66,10 @@ async def audit() -> None:
                 if (asked := view.client.request.query_params.get(name)) in each.options:
                     each.value = asked
                 each.classes("sb-narrow").on_value_change(search)
-    with card(text("Calls and changes")):
+    with sb.card(text("Calls and changes")):
         columns = [text("Time"), text("What happened"), text("By"), text("Outcome")]
-        table = Table(columns, label=text("Calls and changes"))
-        nothing = stack()
+        table = sb.Table(columns, label=text("Calls and changes"))
+        nothing = sb.stack()
         pages = Paged(look, query, show)
     await pages.search()
 
@@ -121,19 +108,19 @@ def _since() -> dict[str, str]:
 
 def _export(form: str) -> ui.link:
     made = ui.link(form.upper(), "#").classes("sb-link").props("download")
-    return named(made, text("Export as {form}", form=form.upper()))
+    return sb.named(made, text("Export as {form}", form=form.upper()))
 
 
-def _row(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> list[Cell]:
+def _row(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> list[sb.Cell]:
     by = _by(entry, names, watchers)
     return [view.at(entry.at), partial(_happened, entry, names), by, partial(_outcome, entry)]
 
 
 def _happened(entry: AuditEntry, names: Names) -> None:
     with ui.element("details").classes("sb-more sb-act"):
-        Words("summary", what_happened(entry, names))
+        sb.Words("summary", what_happened(entry, names))
         address = str(entry.actor.get("address", ""))
-        facts(
+        sb.facts(
             {
                 text("Call"): ".".join(filter(None, (entry.skill, entry.method))),
                 text("Device"): names.device(entry.device),
@@ -207,7 +194,7 @@ def _by(entry: AuditEntry, names: Names, watchers: Mapping[str, str]) -> str:
 
 
 def _outcome(entry: AuditEntry) -> None:
-    with row():
-        badge(outcomes().get(entry.outcome, entry.outcome), _TONES.get(entry.outcome, "warn"))
+    with sb.row():
+        sb.badge(outcomes().get(entry.outcome, entry.outcome), _TONES.get(entry.outcome, "warn"))
         if entry.confirmed_by:
-            Words("span", text("confirmed"), "sb-muted sb-small")
+            sb.Words("span", text("confirmed"), "sb-muted sb-small")

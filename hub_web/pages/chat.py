@@ -18,13 +18,12 @@ from hub_registry.http.devices import list_devices
 from hub_server.http import sentences
 from hub_server.http.turns import changes as turn_changes
 from hub_server.system.models import list_models
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.feeds import Attached, Feed
 from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.forms import choice, search_field, text_field
 from hub_web.parts.files import Attachments
-from hub_web.parts.layout import Words, card, cut, empty, icon_button, named, note, refilled, row, stack
 from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
@@ -70,12 +69,12 @@ class _Chat:
         """Make everything."""
         self._names = await load_names()
         with ui.element("div").classes("sb-chat"):
-            with named(ui.element("aside").classes("sb-chats"), text("Conversations")):
+            with sb.named(ui.element("aside").classes("sb-chats"), text("Conversations")):
                 self._list = _Conversations(self._id)
             with ui.element("div").classes("sb-chat-main"):
                 self._top = ui.element("div").classes("sb-chat-top")
                 thread = ui.element("div").classes("sb-thread").props("role=log")
-                self._thread = named(thread, text("Conversation"))
+                self._thread = sb.named(thread, text("Conversation"))
                 await self._build_composer()
         title = await self._list.refresh()
         with self._top:
@@ -94,12 +93,12 @@ class _Chat:
         with self._thread:
             # Above the examples, where the place to write does not cover it on a phone.
             if not models.models:
-                with card(text("No model is configured yet."), icon="psychology"):
-                    note(text("Until then only sentences that skills declare are understood."))
+                with sb.card(text("No model is configured yet."), icon="psychology"):
+                    sb.note(text("Until then only sentences that skills declare are understood."))
                     if view.is_admin:
-                        with row():
+                        with sb.row():
                             view.button(text("Choose a model"), lambda: view.go("/models"), kind="primary")
-            with empty("chat_bubble_outline", text("What can I do for you?")):
+            with sb.empty("chat_bubble_outline", text("What can I do for you?")):
                 for example in [each for each in tried.examples if "<" not in each][:4]:
                     view.button(example, partial(self._say, example), kind="plain")
 
@@ -195,8 +194,8 @@ class _Chat:
             devices = [each.name for each in there if each.state == "online"]
         with ui.element("form").classes("sb-composer").on("submit.prevent", self._send):
             self._note = ui.element("div").classes("sb-editing").props("role=status")
-            chosen = row().props("aria-live=polite")
-            self._input = named(ui.textarea(), text("Message")).classes("sb-grow sb-draft")
+            chosen = sb.row().props("aria-live=polite")
+            self._input = sb.named(ui.textarea(), text("Message")).classes("sb-grow sb-draft")
             self._input.props(f"autogrow borderless dense autofocus rows=1 maxlength={MAX_MESSAGE}")
             self._input.props["placeholder"] = text("Message")
             self._input.on("keydown", self._send, js_handler=_SEND)
@@ -297,15 +296,15 @@ class _Chat:
         self._attachments.put(_texts_of(box))
         self._input.run_method("focus")
         with self._note:
-            with row(wrap=False):
+            with sb.row(wrap=False):
                 said = text("Takes the place of this message, and of all after it.")
-                Words("span", said, "sb-grow")
+                sb.Words("span", said, "sb-grow")
                 view.tool("close", text("Cancel"), self._give_up)
             if done:
-                Words("p", text("Done already, and it stays done:"), "sb-strong")
+                sb.Words("p", text("Done already, and it stays done:"), "sb-strong")
                 with ui.element("ul"):
                     for line in done:
-                        Words("li", line)
+                        sb.Words("li", line)
 
     def _give_up(self) -> None:
         self._edit_no_more()
@@ -347,10 +346,10 @@ class _Conversations:
         self._title: str | None = None
         self._most = limits.CHATS_LISTED
         self._read = one_at_a_time(self._show)
-        with stack().classes("sb-chats-in") as self._inside:
+        with sb.stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
             self._search = search_field(text("Search"), view.showing(self._read))
-            self._place = named(ui.element("nav").classes("sb-chat-list"), text("Conversations"))
+            self._place = sb.named(ui.element("nav").classes("sb-chat-list"), text("Conversations"))
 
     async def refresh(self) -> str | None:
         """Read the list; return what the open conversation is called."""
@@ -365,11 +364,11 @@ class _Conversations:
         found = await view.api(list_conversations, self._most, wanted)
         titles = (_title(each.title, each.asked) for each in found if each.id == self._current)
         self._title = next(titles, self._title)
-        with refilled(self._place):
+        with sb.refilled(self._place):
             for each in found:
                 self._entry(each)
             if not found:
-                note(text("Nothing found") if wanted else text("Nothing was said yet"))
+                sb.note(text("Nothing found") if wanted else text("Nothing was said yet"))
             if len(found) == self._most < limits.MOST_CHATS_LISTED:
                 view.button(text("Earlier ones"), self._show_more, kind="flat")
 
@@ -383,9 +382,9 @@ class _Conversations:
             with view.anchor(f"/chat/{part(id_)}", "sb-grow sb-chat-link") as link:
                 if id_ == self._current:
                     link.props("aria-current=page")
-                cut("span", title)
-                Words("span", view.ago(conversation.at), "sb-muted sb-small")
-            more = icon_button("more_vert", text("More for {name}", name=title))
+                sb.cut("span", title)
+                sb.Words("span", view.ago(conversation.at), "sb-muted sb-small")
+            more = sb.icon_button("more_vert", text("More for {name}", name=title))
             with more.props("size=sm"), ui.menu():
                 view.menu_item(text("Rename"), lambda: self._rename(conversation))
                 for kind, name in (("markdown", "Markdown"), ("json", "JSON")):

@@ -11,11 +11,11 @@ from hub_registry.http.users import list_users
 from hub_server.system import models
 from hub_server.system.first_steps import SkippedSteps, Step, list_skipped, show_lan, skip
 from hub_server.system.operations import show_system
+from hub_web import sb
 from hub_web.pages.models.adding import Adding
 from hub_web.pages.people import edit_person
 from hub_web.parts.home.message_box import MessageBox
 from hub_web.parts.home_assistant import HomeAssistantForm
-from hub_web.parts.layout import Words, actions, badge, note, problem, refilled, row, stack
 from hub_web.parts.network import show_lan as show_access
 from hub_web.shell import page
 from hub_web.texts import text
@@ -28,7 +28,7 @@ Build = Callable[[], Awaitable[None]]
 @page("/first-steps", title="First steps", admin=True)
 async def first_steps() -> None:
     """Show the steps, with the first open one unfolded."""
-    note(text("Skip what you do not need now. You find this page again on the page System."))
+    sb.note(text("Skip what you do not need now. You find this page again on the page System."))
     await _Steps().show()
 
 
@@ -36,7 +36,7 @@ class _Steps:
     """The page as one browser shows it."""
 
     def __init__(self) -> None:
-        self._place = stack()
+        self._place = sb.stack()
 
     async def show(self) -> None:
         """Read everything again, and unfold the first step that is neither done nor skipped."""
@@ -44,12 +44,12 @@ class _Steps:
         builders = (self._model, self._chat, self._phone, self._device, self._home_assistant, self._people)
         steps = [await each() for each in builders]
         open_ones = [name for name, _, done, _ in steps if not done and name not in self._skipped]
-        with refilled(self._place), ui.element("ol").classes("sb-first-steps"):
+        with sb.refilled(self._place), ui.element("ol").classes("sb-first-steps"):
             for name, title, done, build in steps:
                 await self._step(name, title, build, done=done, is_open=name in open_ones[:1])
         if not open_ones:
-            with self._place, row():
-                Words("p", text("That is all. Your home is ready."), "sb-strong")
+            with self._place, sb.row():
+                sb.Words("p", text("That is all. Your home is ready."), "sb-strong")
                 view.link(text("To the start page"), "/")
 
     async def _step(self, name: Step, title: str, build: Build, *, done: bool, is_open: bool) -> None:
@@ -58,15 +58,15 @@ class _Steps:
             with ui.element("summary"):
                 icon = "check_circle" if done else "radio_button_unchecked"
                 ui.icon(icon).classes("sb-step-done" if done else "").props("aria-hidden=true")
-                Words("h2", title, "sb-h2 sb-grow")
+                sb.Words("h2", title, "sb-h2 sb-grow")
                 if done:
-                    badge(text.of("a step", "done"), "good")
+                    sb.badge(text.of("a step", "done"), "good")
                 elif name in self._skipped:
-                    badge(text.of("a step", "skipped"))
-            with stack():
+                    sb.badge(text.of("a step", "skipped"))
+            with sb.stack():
                 await build()
                 if not done and name not in self._skipped:
-                    with actions():
+                    with sb.actions():
                         view.button(text("Skip this step"), partial(self._skip, name), kind="flat")
 
     async def _skip(self, name: Step) -> None:
@@ -80,10 +80,10 @@ class _Steps:
 
         async def build() -> None:
             if found.models:
-                note(text("{name} answers.", name=found.models[0].name))
+                sb.note(text("{name} answers.", name=found.models[0].name))
                 view.link(text("All models"), "/models")
                 return
-            note(text("Simple sentences work without one. A language model understands everything else."))
+            sb.note(text("Simple sentences work without one. A language model understands everything else."))
             Adding(await view.api(models.show_settings), self.show).show()
 
         return "model", text("Add a language model"), bool(found.models), build
@@ -108,8 +108,8 @@ class _Steps:
         joined = [each for each in await view.api(list_devices) if each.state in ("online", "offline")]
 
         async def build() -> None:
-            note(text("A computer or a Raspberry Pi: what it can do, the assistant can do."))
-            with actions():
+            sb.note(text("A computer or a Raspberry Pi: what it can do, the assistant can do."))
+            with sb.actions():
                 view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
 
         # One of them is this machine's own.
@@ -120,8 +120,8 @@ class _Steps:
 
         async def build() -> None:
             if health is not None and health.error and not health.connected:
-                problem(text.message(health.error))
-            note(text("The assistant then uses the lights, heaters and sensors that you have there."))
+                sb.problem(text.message(health.error))
+            sb.note(text("The assistant then uses the lights, heaters and sensors that you have there."))
             HomeAssistantForm(self.show)
             if health is not None:
                 view.link(text("Show your devices in Home Assistant"), "/home-assistant")
@@ -132,8 +132,8 @@ class _Steps:
         known = await view.api(list_users)
 
         async def build() -> None:
-            note(text("Each person gets a link, and chooses a password with it."))
-            with actions():
+            sb.note(text("Each person gets a link, and chooses a password with it."))
+            with sb.actions():
                 add = partial(edit_person, None, self.show)
                 view.button(text("Add a person"), add, icon="person_add", kind="primary")
 

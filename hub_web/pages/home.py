@@ -25,13 +25,12 @@ from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
 from hub_registry.http.skills import list_methods
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.controls import COLOR_NAMES, Panel, is_on
 from hub_web.parts.home.arrangement import Arrangement
 from hub_web.parts.home.message_box import MessageBox
-from hub_web.parts.layout import Words, actions, card, cut, dot, empty, grid, named, refilled, row, stack
 from hub_web.parts.times import countdown, lasting
 from hub_web.shell import page
 from hub_web.texts import LANGUAGE, text
@@ -121,12 +120,12 @@ class _Board:
         """Build the page, and keep it up to date."""
         MessageBox()
         self._past = ui.element("div")
-        with row(wrap=False).classes("sb-home-top"):
-            self._on = named(ui.element("section").classes("sb-on sb-grow"), text("What is on"))
+        with sb.row(wrap=False).classes("sb-home-top"):
+            self._on = sb.named(ui.element("section").classes("sb-on sb-grow"), text("What is on"))
             self._on.props("aria-live=polite")
             self._arrange = view.button(text("Arrange"), self._switch, icon="tune", kind="flat")
         self._now = ui.element("div").classes("sb-grid")
-        self._rooms = stack().classes("sb-rooms")
+        self._rooms = sb.stack().classes("sb-rooms")
         wanted = world.Wanted(limit=limits.MOST_THINGS)
         reading = view.api(world.look, wanted)
         found, _, _ = await asyncio.gather(reading, self._read_methods(), self._mine.load())
@@ -178,40 +177,40 @@ class _Board:
         self._arrange.props["aria-pressed"] = str(self._mine.is_on).lower()
         self._build()
 
-    def _labels(self, skill: SkillBody | None, card: HomeCard) -> Labels:
-        return Labels(skill.labels if skill is not None else {}, LANGUAGE.get(), card.names)
+    def _labels(self, skill: SkillBody | None, mine: HomeCard) -> Labels:
+        return Labels(skill.labels if skill is not None else {}, LANGUAGE.get(), mine.names)
 
     # -- what is on -------------------------------------------------------------------------------
 
     def _show_on(self) -> None:
         on = [thing for thing in self._things.values() if thing.is_entity and is_on(thing.state)]
-        with refilled(self._on):
+        with sb.refilled(self._on):
             if not any(thing.is_entity for thing in self._things.values()):
                 return
             if not on:
                 with ui.element("span").classes("sb-chip sb-chip-off"):
                     ui.icon("check_circle_outline")
-                    Words("span", text("Nothing is on"))
-            named = sorted(((self._name(thing), thing) for thing in on), key=lambda each: each[0].casefold())
-            for name, thing in named[: limits.CHIPS_SHOWN]:
+                    sb.Words("span", text("Nothing is on"))
+            shown = sorted(((self._name(thing), thing) for thing in on), key=lambda each: each[0].casefold())
+            for name, thing in shown[: limits.CHIPS_SHOWN]:
                 with ui.element("a").classes("sb-chip").props(f'href="#{_anchor(thing)}"') as chip:
                     ui.icon(icon_of(thing.name, thing.device_class or "", thing.kind))
-                    Words("span", name, "sb-cut")
+                    sb.Words("span", name, "sb-cut")
                     if thing.area:
-                        Words("span", thing.area, "sb-chip-more")
+                        sb.Words("span", thing.area, "sb-chip-more")
                 if (thing.kind, thing.id) not in self._shows:
                     chip.on("click", partial(self._reveal, thing))
-            if len(named) > limits.CHIPS_SHOWN:
-                more = text("and {n} more", n=len(named) - limits.CHIPS_SHOWN)
-                Words("span", more, "sb-chip sb-chip-off")
+            if len(shown) > limits.CHIPS_SHOWN:
+                more = text("and {n} more", n=len(shown) - limits.CHIPS_SHOWN)
+                sb.Words("span", more, "sb-chip sb-chip-off")
 
     def _name(self, thing: Thing) -> str:
         if thing.kind != "state":
             return thing.device or thing.name
         _, device, skill, name = thing.id.split(".", 3)
-        card = self._mine.card(f"{device}.{skill}")
-        label = self._labels(self._skills.get((device, skill)), card)
-        called = card.name or label(skill)
+        mine = self._mine.card(f"{device}.{skill}")
+        label = self._labels(self._skills.get((device, skill)), mine)
+        called = mine.name or label(skill)
         return called if name in ("power", "state", "is_on", "on") else f"{called}: {label(name)}"
 
     def _reveal(self, thing: Thing) -> None:
@@ -231,16 +230,16 @@ class _Board:
             mine = self._mine.card(each.id)
             if self._mine.is_on or not mine.hidden:
                 (stars if mine.star else rooms[each.room]).append(each)
-        with refilled(self._rooms):
+        with sb.refilled(self._rooms):
             if self._mine.is_on:
-                with row():
+                with sb.row():
                     said = text("Drag a card, or use its buttons. Only your Home changes.")
-                    Words("p", said, "sb-muted sb-grow")
+                    sb.Words("p", said, "sb-muted sb-grow")
                     view.button(text("Reset"), self._mine.reset, kind="flat")
             if not cards:
                 self._nothing()
             elif not stars and not rooms:
-                empty("visibility_off", text("All cards are hidden"), text("“Arrange” shows them again."))
+                sb.empty("visibility_off", text("All cards are hidden"), text("“Arrange” shows them again."))
             if stars:
                 self._section(text("Favourites"), stars, len(stars))
             left = limits.CARDS_SHOWN
@@ -254,11 +253,11 @@ class _Board:
     def _section(self, name: str, cards: Sequence[_Card], shown: int, room: str = "") -> None:
         """Make a heading with its first cards, and a button for the others."""
         with ui.element("section").classes("sb-room") as made:
-            title = Words("h2", name, "sb-h2")
+            title = sb.Words("h2", name, "sb-h2")
             title.props["id"] = title.html_id
             made.props["aria-labelledby"] = title.html_id
             among = [each.id for each in cards]
-            with grid(least=260) as place:
+            with sb.grid(least=260) as place:
                 for each in cards[:shown]:
                     self._card(each, among)
             if not shown:
@@ -269,14 +268,14 @@ class _Board:
                     self._whole.add(room)
                     self._build()
 
-                with actions().classes("sb-start"):
+                with sb.actions().classes("sb-start"):
                     label = text("Show {n} more", n=len(cards) - shown)
                     tip = text("Show {n} more of {room}", n=len(cards) - shown, room=name)
-                    named(view.button(label, show_all, icon="expand_more"), tip)
+                    sb.named(view.button(label, show_all, icon="expand_more"), tip)
 
     def _nothing(self) -> None:
         more = text("Add a device: what it can do then shows up here.")
-        with empty("home", text("Nothing here yet"), more):
+        with sb.empty("home", text("Nothing here yet"), more):
             if view.is_admin:
                 view.button(text("Add a device"), lambda: view.go("/devices"), icon="add", kind="primary")
 
@@ -329,7 +328,7 @@ class _Board:
             icon = icon_of(*(thing.device_class or thing.kind for thing in things.values()), title)
         else:
             title, icon = label(each.title), icon_of(each.title)
-        with card(mine.name or title, icon=icon, classes="sb-thing") as tools:
+        with sb.card(mine.name or title, icon=icon, classes="sb-thing") as tools:
             box = list(tools.ancestors())[1]
             for thing in things.values():
                 ui.element("span").props(f'id="{_anchor(thing)}" tabindex=-1').classes("sb-anchor")
@@ -362,9 +361,9 @@ class _Board:
             link = view.link(device.name, f"/devices/{part(device.device)}", classes="sb-quiet sb-cut")
             link.props["title"] = device.name
             if (state := str(device.state)) != "online":
-                dot("bad", self._common.value(state))
+                sb.dot("bad", self._common.value(state))
             elif skill.unavailable:
-                dot("bad", text("does not work")).props["title"] = text.message(skill.unavailable)
+                sb.dot("bad", text("does not work")).props["title"] = text.message(skill.unavailable)
         if may_act:
             with tools:
                 panel.power()
@@ -379,11 +378,11 @@ class _Board:
             return
         with ui.element("dl").classes("sb-states"):
             for name, thing in rows:
-                cut("dt", name)
-                value = cut("dd", state_words(thing, label), title=_since(thing, label))
+                sb.cut("dt", name)
+                value = sb.cut("dd", state_words(thing, label), title=_since(thing, label))
                 self._bind(thing, partial(self._show_row, value, label))
 
-    def _show_row(self, value: Words, label: Labels, thing: Thing) -> None:
+    def _show_row(self, value: sb.Words, label: Labels, thing: Thing) -> None:
         value.set(state_words(thing, label))
         value.props["title"] = _since(thing, label)
 
@@ -394,18 +393,18 @@ class _Board:
 
     async def _read_timers(self) -> None:
         timers = await view.api(list_timers)
-        self._left: list[tuple[Words, TimerSummary]] = []
+        self._left: list[tuple[sb.Words, TimerSummary]] = []
         self._now.clear()
         self._now.set_visibility(bool(timers))
         if not timers:
             return
-        with self._now, card(text("Timers"), icon="timer"):
+        with self._now, sb.card(text("Timers"), icon="timer"):
             for timer in timers[:10]:
-                with row(wrap=False):
+                with sb.row(wrap=False):
                     is_paused = timer.left_s is not None
-                    cut("span", f"{timer.text} ({text('paused')})" if is_paused else timer.text)
+                    sb.cut("span", f"{timer.text} ({text('paused')})" if is_paused else timer.text)
                     ui.element("div").classes("sb-grow")
-                    left = Words("span", "", "sb-strong sb-count")
+                    left = sb.Words("span", "", "sb-strong sb-count")
                     left.props["title"] = text("paused") if is_paused else view.at(timer.due)
                     self._left.append((left, timer))
                     if timer.is_timer:
@@ -452,19 +451,22 @@ class _Board:
         self._past.clear()
         if not self._told:
             return
-        with self._past, card(text("What happened"), icon="notifications_none", classes="sb-told") as tools:
+        with (
+            self._past,
+            sb.card(text("What happened"), icon="notifications_none", classes="sb-told") as tools,
+        ):
             with tools:
                 view.link(text("All watchers"), "/watchers")
             for _, each in sorted(self._told.items(), reverse=True):
                 with ui.element("div").classes("sb-fired"):
-                    with row(wrap=False):
-                        Words("span", each.data.title or each.subject, "sb-strong sb-cut")
+                    with sb.row(wrap=False):
+                        sb.Words("span", each.data.title or each.subject, "sb-strong sb-cut")
                         ui.element("div").classes("sb-grow")
-                        Words("span", view.at(each.at), "sb-muted sb-small")
+                        sb.Words("span", view.at(each.at), "sb-muted sb-small")
                     data = each.data
                     said = data.text if isinstance(data, NotificationData) else data.reason
                     if said and said != each.subject:
-                        cut("p", shortened(text.message(for_people(said)), 300), "sb-muted")
+                        sb.cut("p", shortened(text.message(for_people(said)), 300), "sb-muted")
 
 
 def _anchor(thing: Thing) -> str:

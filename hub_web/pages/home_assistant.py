@@ -8,8 +8,8 @@ from nicegui import ui
 from contracts.answers.system import ExposedEntity, ExposedItem, ExposedSkill, HomeBroker, OutwardState
 from hub_home_assistant.outward.operations import expose, hide, look
 from hub_server.system.first_steps import show_rules
+from hub_web import sb
 from hub_web.parts.home_assistant import HomeAssistantForm, show_broker_form, show_rules_form
-from hub_web.parts.layout import Words, badge, card, dot, empty, facts, note, problem, row, stack
 from hub_web.parts.names import load_names
 from hub_web.shell import page
 from hub_web.texts import text
@@ -33,22 +33,22 @@ class _HomeAssistant:
         """Build the page."""
         found = await view.api(look)
         if found.address is None:
-            with card(text("Use what is in Home Assistant"), icon="lightbulb"):
-                note(text("The assistant then uses the lights, heaters and sensors that you have there."))
+            with sb.card(text("Use what is in Home Assistant"), icon="lightbulb"):
+                sb.note(text("The assistant then uses the lights, heaters and sensors that you have there."))
                 HomeAssistantForm(self._reload)
         else:
-            with card(text("What the assistant may do in Home Assistant"), icon="rule"):
+            with sb.card(text("What the assistant may do in Home Assistant"), icon="rule"):
                 show_rules_form(await view.api(show_rules))
-        self._place = stack().classes("sb-parts").props("aria-live=polite")
+        self._place = sb.stack().classes("sb-parts").props("aria-live=polite")
         self._names = await load_names()
         self._show(found)
         broker = found.broker
         title = (
             text("Show this home in Home Assistant") if broker is None else text("Another broker or login")
         )
-        with card(title, icon="sync_alt"):
+        with sb.card(title, icon="sync_alt"):
             if broker is None:
-                note(
+                sb.note(
                     text("Your devices, skills and watchers appear there by MQTT, once you chose them here.")
                 )
             show_broker_form(
@@ -65,8 +65,10 @@ class _HomeAssistant:
             return
         with self._place:
             self._connection(found, found.broker)
-            with card(text("This home"), icon="hub"):
-                note(text("Everybody who uses Home Assistant sees and uses what is on here, on your behalf."))
+            with sb.card(text("This home"), icon="hub"):
+                sb.note(
+                    text("Everybody who uses Home Assistant sees and uses what is on here, on your behalf.")
+                )
                 own = {
                     "hub.chat": text("Chat"),
                     "hub.notify": text("Notify"),
@@ -75,24 +77,24 @@ class _HomeAssistant:
                 for each in found.hub:
                     self._part(each, own.get(each.path, each.name))
             if not found.devices:
-                with empty(
+                with sb.empty(
                     "devices", text("No devices yet"), text("Add a computer and its skills appear here.")
                 ):
                     view.button(text("Add a device"), lambda: view.go("/devices"), icon="add")
             for device in found.devices:
-                with card(device.name, icon="memory"):
+                with sb.card(device.name, icon="memory"):
                     self._part(device, text("The whole device"))
                     for skill in device.skills:
                         self._skill(skill, self._names.label(device.path, skill.name)(skill.name))
 
     def _connection(self, found: OutwardState, broker: HomeBroker) -> None:
-        with card(text("Connection"), icon="sync_alt"):
+        with sb.card(text("Connection"), icon="sync_alt"):
             if broker.connected:
-                dot("good", text("connected"))
+                sb.dot("good", text("connected"))
             else:
-                problem(text("The broker is away."), broker.error or "")
+                sb.problem(text("The broker is away."), broker.error or "")
             said = {"online": text("is running"), "offline": text("is stopped")}
-            facts(
+            sb.facts(
                 {
                     text("Home broker"): broker.url,
                     "Home Assistant": said.get(found.home_assistant, text("not heard yet")),
@@ -123,10 +125,10 @@ class _HomeAssistant:
             async with self._one_change:
                 self._show(await view.api(expose if value else hide, item.path))
 
-        with row():
+        with sb.row():
             made = view.switch(label, item.shown, change).classes("sb-grow")
             made.props["title"] = item.path
             if item.kind not in ("device", "skill"):
-                badge(item.kind)
+                sb.badge(item.kind)
             if isinstance(item, ExposedEntity) and item.only_by_name and not item.shown:
-                Words("span", text("only by its own switch"), "sb-muted sb-small")
+                sb.Words("span", text("only by its own switch"), "sb-muted sb-small")

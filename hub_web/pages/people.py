@@ -9,18 +9,17 @@ from hub_registry.access.accounts import UserChange
 from hub_registry.http.sessions import change_self
 from hub_registry.http.tokens import add_token, list_tokens, revoke_token
 from hub_registry.http.users import add_user, change_user, list_users, make_code, remove_user
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.handlers import Show
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import in_browser
 from hub_web.parts.invitation import shown_once
-from hub_web.parts.layout import Table, Tone, Words, actions, badge, card, code, cut, grid, note, row
 from hub_web.parts.network import qr_code
 from hub_web.shell import page
 from hub_web.texts import language_names, text
 from hub_web.view import view
 
-_ROLE_TONES: Final[dict[str, Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
+_ROLE_TONES: Final[dict[str, sb.Tone]] = {"admin": "accent", "member": "good", "guest": "plain"}
 _DAY_S: Final = 24 * 60 * 60
 
 
@@ -28,7 +27,7 @@ _DAY_S: Final = 24 * 60 * 60
 async def people() -> None:
     """Show the account of who is logged in, and to admins those of others."""
     view.link(text("Audit log: who logged in, called and changed what"), "/audit")
-    with grid(least=340).classes("sb-tops"):
+    with sb.grid(least=340).classes("sb-tops"):
         _account()
         _password()
     await _tokens()
@@ -41,9 +40,9 @@ async def people() -> None:
 
 def _account() -> None:
     user = view.user
-    with card(text("Your account"), icon="person") as tools:
+    with sb.card(text("Your account"), icon="person") as tools:
         with tools:
-            badge(_role(user.role), _ROLE_TONES[user.role])
+            sb.badge(_role(user.role), _ROLE_TONES[user.role])
         name = text_field(text("Name"), user.display_name)
         shown = {"": text("as the household"), **language_names()}
         begin = (user.language or "").split("-")[0]
@@ -58,12 +57,12 @@ def _account() -> None:
             await view.api(change_self, name.value.strip(), language.value, zone.value or "")
             view.go("/people")
 
-        with actions():
+        with sb.actions():
             view.button(text("Save"), save, kind="primary")
 
 
 def _password() -> None:
-    with card(text("Password and sessions"), icon="password"):
+    with sb.card(text("Password and sessions"), icon="password"):
         old = text_field(text("Current password"), secret=True).props("autocomplete=current-password")
         new = text_field(text("New password"), hint=text("At least 10 characters"), secret=True)
         new.props("autocomplete=new-password")
@@ -78,7 +77,7 @@ def _password() -> None:
             if await view.ask(text("Log out everywhere?"), more, yes=text("Log out everywhere"), danger=True):
                 await in_browser("ask", "DELETE", "/api/sessions", None, "/login")
 
-        with actions():
+        with sb.actions():
             view.button(text("Log out everywhere"), leave, kind="danger")
             view.button(text("Change password"), change, kind="primary")
 
@@ -116,12 +115,12 @@ async def _tokens() -> None:
             await view.api(revoke_token, token.jti)
             await show()
 
-    with card(text("Tokens and sessions"), icon="key") as tools:
+    with sb.card(text("Tokens and sessions"), icon="key") as tools:
         with tools:
             view.button(text("New token"), partial(_new_token, show), icon="add")
-        note(text("Where you are logged in, and the programs that act for you with a token."))
+        sb.note(text("Where you are logged in, and the programs that act for you with a token."))
         columns = [text("Name"), text("Rights"), text("Issued"), text("Expires"), ""]
-        table = Table(columns, label=text("Tokens and sessions"))
+        table = sb.Table(columns, label=text("Tokens and sessions"))
     await show()
 
 
@@ -142,12 +141,12 @@ def _named(token: TokenSummary) -> str:
 
 
 def _token_name(token: TokenSummary) -> None:
-    with row():
-        cut("span", _named(token), title=token.jti)
+    with sb.row():
+        sb.cut("span", _named(token), title=token.jti)
         if token.session:
-            badge(text("browser"), icon="computer")
+            sb.badge(text("browser"), icon="computer")
         if token.current:
-            badge(text("this one"), "accent")
+            sb.badge(text("this one"), "accent")
 
 
 async def _new_token(show: Show) -> None:
@@ -174,11 +173,11 @@ def _once(title: str, secret: str, more: str = "", *, drawn: bool = False) -> No
     """
     with shown_once(title, secret):
         if more:
-            Words("p", more)
+            sb.Words("p", more)
         if drawn:
             qr_code(secret, text("The link as a QR code"))
-        code(secret, label=title).classes("sb-wrap")
-        note(text("It is shown only now."))
+        sb.code(secret, label=title).classes("sb-wrap")
+        sb.note(text("It is shown only now."))
 
 
 # -- all people -----------------------------------------------------------------------------------
@@ -191,24 +190,24 @@ async def _people() -> None:
         table.show(
             [
                 each.name,
-                partial(badge, _role(each.role), _ROLE_TONES[each.role]),
+                partial(sb.badge, _role(each.role), _ROLE_TONES[each.role]),
                 text.of("a password", "chosen") if each.has_password else text("not chosen yet"),
                 partial(_person_tools, each, show),
             ]
             for each in await view.api(list_users)
         )
 
-    with card(text("People of this home"), icon="group") as tools:
+    with sb.card(text("People of this home"), icon="group") as tools:
         with tools:
             add = partial(edit_person, None, show)
             view.button(text("Add a person"), add, icon="person_add", kind="primary")
         columns = [text("Name"), text("Role"), text("Password"), ""]
-        table = Table(columns, label=text("People of this home"))
+        table = sb.Table(columns, label=text("People of this home"))
     await show()
 
 
 def _person_tools(user: UserAnswer, show: Show) -> None:
-    with row().classes("sb-end"):
+    with sb.row().classes("sb-end"):
         tip = text("Code for {name}", name=user.name)
         view.button(text("Code"), partial(_code, user), icon="pin", tip=tip)
         if user.id != view.user.id:

@@ -18,29 +18,10 @@ from hub_server.system.cluster import status
 from hub_server.system.host import CheckAnswer
 from hub_server.system.logs import ShownLine
 from hub_server.system.operations import RestorableBackup, SystemState
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.files import FileField, in_browser, size
 from hub_web.parts.household import show_household
-from hub_web.parts.layout import (
-    Tone,
-    Words,
-    actions,
-    card,
-    cut,
-    dot,
-    facts,
-    failure,
-    folded,
-    grid,
-    heading,
-    named,
-    note,
-    problem,
-    refilled,
-    row,
-    stack,
-)
 from hub_web.parts.network import show_lan as show_access
 from hub_web.parts.network import show_restart
 from hub_web.shell import page
@@ -53,52 +34,52 @@ async def system() -> None:
     """Show how everything is, and what can be done about it."""
     found = await view.api(operations.show_system)
     view.link(text("First steps of a new home"), "/first-steps")
-    with grid(least=300):
+    with sb.grid(least=300):
         _hub(found)
         _links(found)
         _stores(found)
-    with card(text("Access from other machines"), icon="wifi"):
+    with sb.card(text("Access from other machines"), icon="wifi"):
         show_access(await view.api(first_steps.show_lan), can_end=True)
-    with card(text("Your home"), icon="home"):
+    with sb.card(text("Your home"), icon="home"):
         show_household(await view.api(first_steps.show_household))
     members = await view.api(status)
     for kind, title in (("replica", text("Replicas of the hub")), ("node", text("Nodes of NATS"))):
         if found_of_kind := [each for each in members if each.kind == kind]:
-            with card(title, icon="hub"):
+            with sb.card(title, icon="hub"):
                 if kind == "replica":
                     copied = text(
                         "Pages write settings on the machine that leads. Copy strawberry.toml and .env to "
                         "the others, and restart them for place, time zone and access from other machines."
                     )
-                    note(copied)
+                    sb.note(copied)
                 _members(found_of_kind)
-    with card(text("Checks"), icon="fact_check") as tools:
-        place = stack()
+    with sb.card(text("Checks"), icon="fact_check") as tools:
+        place = sb.stack()
 
         async def check() -> None:
             try:
                 checks = await view.api(operations.list_checks)
                 show: Callable[[], object] = partial(_checks, checks)
             except StrawberryError as error:
-                show = partial(failure, error)
-            with refilled(place):
+                show = partial(sb.failure, error)
+            with sb.refilled(place):
                 show()
 
         with tools:
             view.tool("refresh", text("Check again"), check)
-    with grid(least=420):
+    with sb.grid(least=420):
         _backup()
         _restore()
     _log()
     with place:
-        named(ui.skeleton(height="120px"), text("Working"))
+        sb.named(ui.skeleton(height="120px"), text("Working"))
     view.run(check(), name="checks")
 
 
 def _hub(found: SystemState) -> None:
-    with card("Hub", icon="hub"):
-        dot("good", text("runs since {time}", time=view.at(found.started_at)))
-        facts(
+    with sb.card("Hub", icon="hub"):
+        sb.dot("good", text("runs since {time}", time=view.at(found.started_at)))
+        sb.facts(
             {
                 text("Version"): found.version,
                 text("Memory in use"): f"{text.number(found.memory_mb)} MB",
@@ -110,15 +91,15 @@ def _hub(found: SystemState) -> None:
 
 def _members(found: list[ClusterMember]) -> None:
     for each in found:
-        with stack():
+        with sb.stack():
             told = {
                 "leads": text("{name} leads", name=each.name),
                 "serves": text("{name} serves", name=each.name),
                 "gone": text("{name} is gone", name=each.name or each.url),
             }
-            dot("good" if each.bus else "warn" if each.state != "gone" else "bad", told[each.state])
+            sb.dot("good" if each.bus else "warn" if each.state != "gone" else "bad", told[each.state])
             seen = "" if each.seen_s is None else text("{n} s ago", n=text.number(each.seen_s))
-            facts(
+            sb.facts(
                 {
                     text("Leads since"): view.at(each.leads_since) if each.leads_since else "",
                     text("Term"): str(each.term or ""),
@@ -133,15 +114,15 @@ def _members(found: list[ClusterMember]) -> None:
 
 
 def _links(found: SystemState) -> None:
-    with card(text("Brokers"), icon="sync_alt"):
+    with sb.card(text("Brokers"), icon="sync_alt"):
         for name, link in ((text("Bus"), found.broker), (text("Home broker"), found.home_broker)):
             if link is None:
                 continue
-            with stack():
+            with sb.stack():
                 if link.connected:
-                    dot("good", text("{name} is connected", name=name))
+                    sb.dot("good", text("{name} is connected", name=name))
                 else:
-                    dot("bad", text("{name} is not connected", name=name))
+                    sb.dot("bad", text("{name} is not connected", name=name))
                 kinds: dict[BusKind, str] = {
                     "embedded": text("embedded"),
                     "mosquitto": "Mosquitto",
@@ -149,7 +130,7 @@ def _links(found: SystemState) -> None:
                     "nats": "NATS",
                     "shared": text("shared with others"),
                 }
-                facts(
+                sb.facts(
                     {
                         text("Kind"): kinds[link.kind] if isinstance(link, BusHealth) else "",
                         "MQTT": link.mqtt or "",
@@ -160,12 +141,12 @@ def _links(found: SystemState) -> None:
 
 def _stores(found: SystemState) -> None:
     pool, database = found.sandbox, found.database
-    with card(text("Sandbox and database"), icon="inventory_2"):
+    with sb.card(text("Sandbox and database"), icon="inventory_2"):
         if pool is None:
-            dot("warn", text("The sandbox is not ready"))
+            sb.dot("warn", text("The sandbox is not ready"))
         else:
-            dot("good", text("The sandbox is ready"))
-        facts(
+            sb.dot("good", text("The sandbox is ready"))
+        sb.facts(
             {
                 text("Processes"): text("{n} of {most}", n=pool.processes, most=pool.most) if pool else "",
                 text("Programs"): str(pool.busy) if pool else "",
@@ -179,11 +160,11 @@ def _stores(found: SystemState) -> None:
 def _checks(checks: list[CheckAnswer]) -> None:
     wrong = [each for each in checks if not each.ok]
     if not wrong:
-        dot("good", text("Everything works."))
+        sb.dot("good", text("Everything works."))
     else:
-        dot("bad", text.count(len(wrong), "{n} thing does not work", "{n} things do not work"))
+        sb.dot("bad", text.count(len(wrong), "{n} thing does not work", "{n} things do not work"))
         _check_list(wrong)
-    with folded(text.count(len(checks) - len(wrong), "{n} check passed", "{n} checks passed")):
+    with sb.folded(text.count(len(checks) - len(wrong), "{n} check passed", "{n} checks passed")):
         _check_list([each for each in checks if each.ok])
 
 
@@ -191,23 +172,23 @@ def _check_list(checks: list[CheckAnswer]) -> None:
     with ui.element("ul").classes("sb-checks"):
         for each in checks:
             with ui.element("li"):
-                tone: Tone = "good" if each.ok else "bad"
+                tone: sb.Tone = "good" if each.ok else "bad"
                 state = ui.icon("check_circle" if each.ok else "error").classes(f"sb-check sb-{tone}")
-                named(state.props("role=img"), text("works") if each.ok else text("does not work"))
+                sb.named(state.props("role=img"), text("works") if each.ok else text("does not work"))
                 with ui.element("div"):
-                    with row():
-                        Words("span", text.message(each.check), "sb-strong")
-                        Words("span", text.message(each.detail), "sb-muted")
+                    with sb.row():
+                        sb.Words("span", text.message(each.check), "sb-strong")
+                        sb.Words("span", text.message(each.detail), "sb-muted")
                     if hint := for_people(each.hint):
-                        Words("p", text.message(hint), "sb-small")
+                        sb.Words("p", text.message(hint), "sb-small")
 
 
 # -- backup -----------------------------------------------------------------------------------------------
 
 
 def _backup() -> None:
-    with card(text("Backup"), icon="archive"):
-        note(
+    with sb.card(text("Backup"), icon="archive"):
+        sb.note(
             text(
                 "One encrypted file with everything: people, devices, conversations, memory, keys and "
                 "settings. Without its passphrase it cannot be opened, not even by you."
@@ -225,7 +206,7 @@ def _backup() -> None:
             first.value = again.value = ""
             view.notify(text("The backup is made"))
 
-        with actions():
+        with sb.actions():
             view.button(text("Download backup"), download, icon="download", kind="primary")
 
 
@@ -235,8 +216,8 @@ def _secret(label: str, *, hint: str = "") -> ui.input | ui.textarea:
 
 
 def _restore() -> None:
-    with card(text("Restore"), icon="settings_backup_restore"):
-        note(
+    with sb.card(text("Restore"), icon="settings_backup_restore"):
+        sb.note(
             text(
                 "The file is checked first, and you see what is in it. What is here now is kept in the "
                 "folder “replaced”."
@@ -252,7 +233,7 @@ def _restore() -> None:
             secret = SecretStr(passphrase.value)
             _decide(await view.api(operations.restore, secret), secret)
 
-        with actions():
+        with sb.actions():
             view.button(text("Check the file"), check, icon="fact_check")
 
 
@@ -271,7 +252,7 @@ def _decide(found: RestorableBackup, passphrase: SecretStr) -> None:
     with view.dialog(text("Restore this backup?"), wide=True) as box:
         files = text.count(found.files, "{n} file", "{n} files")
         made = datetime.fromisoformat(found.created_at)
-        facts(
+        sb.facts(
             {
                 text("Made"): f"{view.at(made)} ({view.ago(made)})",
                 text("By"): f"Strawberry {found.version}",
@@ -281,17 +262,17 @@ def _decide(found: RestorableBackup, passphrase: SecretStr) -> None:
             }
         )
         for each in found.problems:
-            problem(text("Something in it will not work here"), each)
+            sb.problem(text("Something in it will not work here"), each)
         if found.devices:
-            heading(text("Devices that connect again"), level=3)
-            note(
+            sb.heading(text("Devices that connect again"), level=3)
+            sb.note(
                 text("Turn off those that were lost or revoked since then: a backup cannot know."),
                 classes="sb-small",
             )
-            with grid(least=200):
+            with sb.grid(least=200):
                 for device in found.devices:
                     kept[device.id] = switch(device.name, True)
-        note(
+        sb.note(
             text(
                 "Everybody is logged out, unless this hub is the one of the backup; programs then need "
                 "new tokens. The hub restarts."
@@ -299,11 +280,11 @@ def _decide(found: RestorableBackup, passphrase: SecretStr) -> None:
             classes="sb-small",
         )
         if not found.can_restart:
-            problem(
+            sb.problem(
                 text("This hub cannot restart by itself"),
                 text("Restore the file on its machine, as the manual says under “Restoring”."),
             )
-        with actions():
+        with sb.actions():
             view.button(text("Cancel"), box.close, kind="flat")
             restore = view.button(text("Restore and restart"), apply, kind="danger")
             restore.set_enabled(found.can_restart)
@@ -318,22 +299,22 @@ def _log() -> None:
         "warning": text("warnings and errors"),
         "error": text("errors only"),
     }
-    with card(text("Log"), icon="subject") as tools:
+    with sb.card(text("Log"), icon="subject") as tools:
         with tools:
             level = choice(text("Show"), levels, "info").classes("sb-log-level")
         frame = ui.element("div").classes("sb-log").props("tabindex=0 role=log aria-live=off")
-        with named(frame, text("Log")):
+        with sb.named(frame, text("Log")):
             lines = ui.element("ol")
-        quiet = note(text("Nothing was logged since the hub started."))
+        quiet = sb.note(text("Nothing was logged since the hub started."))
         stop = None
 
         def show(line: ShownLine) -> None:
             quiet.set_visibility(False)
             with lines, ui.element("li").classes(f"sb-log-{line.level}"):
-                Words("time", view.at(line.at), title=rfc3339(line.at))
-                Words("span", line.level, "sb-log-word")
-                cut("span", line.logger, "sb-muted")
-                Words("span", line.text, "sb-log-text")
+                sb.Words("time", view.at(line.at), title=rfc3339(line.at))
+                sb.Words("span", line.level, "sb-log-word")
+                sb.cut("span", line.logger, "sb-muted")
+                sb.Words("span", line.text, "sb-log-text")
             while len(lines.default_slot.children) > limits.LOG_LINES_SHOWN:
                 lines.remove(0)
             frame.run_method("scrollTo", 0, 1_000_000)

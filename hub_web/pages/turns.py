@@ -13,23 +13,9 @@ from contracts.text import shortened
 from contracts.tracing.trace import TurnSpan
 from hub_agent.chat.traces import TurnFilter
 from hub_server.http import turns as operations
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.parts.calls.forms import choice
-from hub_web.parts.layout import (
-    Tone,
-    Words,
-    badge,
-    card,
-    cut,
-    empty,
-    facts,
-    note,
-    problem,
-    refilled,
-    row,
-    stack,
-)
 from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged
 from hub_web.parts.times import milliseconds
@@ -44,18 +30,18 @@ from hub_web.view import view
 async def turns() -> None:
     """Show the turns, newest first."""
     names = await load_names()
-    note(
+    sb.note(
         text("Everything that was asked, and where the time went. Open one to see why it was slow or wrong.")
     )
     outcomes = {"": text("All"), **{key: word for key, (word, _) in _outcomes().items()}}
     times = {"1d": text("A day"), "7d": text("A week"), "": text("The beginning")}
-    with row().classes("sb-filters"):
+    with sb.row().classes("sb-filters"):
         search = view.showing(lambda: pages.search())
         outcome = choice(text("How it ended"), outcomes, "").on_value_change(search)
         since = choice(text("Since"), times, "7d").on_value_change(search)
         view.tool("refresh", text("Refresh"), lambda: pages.search())
     legend()
-    listed = stack()
+    listed = sb.stack()
     found: list[TurnSummary] = []
 
     def query() -> dict[str, str | None]:
@@ -74,7 +60,7 @@ async def turns() -> None:
             for turn in answer.turns:
                 _listed(turn, names, slowest)
             if not found:
-                with empty(
+                with sb.empty(
                     "timeline", text("No turns here"), text("Whatever is asked in the chat appears here.")
                 ):
                     view.button(text("Ask something"), lambda: view.go("/chat"), kind="primary", icon="chat")
@@ -86,12 +72,12 @@ async def turns() -> None:
 
 def _listed(turn: TurnSummary, names: Names, slowest: float) -> None:
     with view.anchor(f"/turns/{part(turn.turn)}", "sb-card sb-asked"):
-        with row(wrap=False):
-            cut("span", _question(turn, names), "sb-strong sb-grow")
+        with sb.row(wrap=False):
+            sb.cut("span", _question(turn, names), "sb-strong sb-grow")
             _outcome(turn)
         kinds = _kinds(turn)
         shares(kinds, of_ms=max(slowest, sum(kinds.values())))
-        with row().classes("sb-asked-facts"):
+        with sb.row().classes("sb-asked-facts"):
             for said in (
                 view.at(turn.at),
                 names.person(turn.user) if turn.user != view.user.id else "",
@@ -103,7 +89,7 @@ def _listed(turn: TurnSummary, names: Names, slowest: float) -> None:
                 cost_words(turn.cost) if turn.cost is not None else "",
             ):
                 if said:
-                    Words("span", said, "sb-cut")
+                    sb.Words("span", said, "sb-cut")
 
 
 def _kinds(turn: TurnSummary) -> dict[str, float]:
@@ -119,7 +105,7 @@ async def turn(turn: str) -> None:
     """Show one turn as a timeline."""
     names = await load_names()
     shown = await view.api(operations.show, turn)
-    content = stack().classes("sb-turn-page")
+    content = sb.stack().classes("sb-turn-page")
     with content:
         _whole(shown, names)
 
@@ -132,7 +118,7 @@ async def turn(turn: str) -> None:
             except StrawberryError:
                 continue  # the hub stops; the page is loaded again when it is back
             if _progress(again) != _progress(shown):
-                with refilled(content):
+                with sb.refilled(content):
                     _whole(again, names)
             shown = again
 
@@ -143,37 +129,37 @@ async def turn(turn: str) -> None:
 def _whole(turn: TurnShown, names: Names) -> None:
     view.title(shortened(_question(turn, names), limits.MAX_TURN_TITLE))
     spans = turn.spans or ()
-    with row():
+    with sb.row():
         _outcome(turn)
-        Words("span", view.at(turn.at), "sb-muted")
+        sb.Words("span", view.at(turn.at), "sb-muted")
         view.link(text("All turns"), "/turns")
         if turn.conversation:
             view.link(text("To the conversation"), f"/chat/{part(turn.conversation)}")
     if turn.problem:
-        (note if turn.reason == "no_model" else problem)(text.message(turn.problem))
+        (sb.note if turn.reason == "no_model" else sb.problem)(text.message(turn.problem))
         if turn.reason in ("no_model", "model_failed") and view.is_admin:
             view.link(text("Models"), "/models")
     if turn.outcome == "interrupted":
-        problem(
+        sb.problem(
             text("The hub ended while this turn ran."),
             text(
                 "What it had done by then stays done. It is not run again by itself; ask again if you want."
             ),
         )
-    with card(text("Where the time went"), icon="schedule") as tools:
+    with sb.card(text("Where the time went"), icon="schedule") as tools:
         with tools:
             if turn.ms is not None and (spans or turn.outcome != "interrupted"):
-                Words("span", milliseconds(turn.ms), "sb-figure")
+                sb.Words("span", milliseconds(turn.ms), "sb-figure")
         if spans:
             shares(_kinds(turn))
             legend(_kinds(turn))
             for finding in findings(spans):
-                with row(wrap=False).classes("sb-finding"):
+                with sb.row(wrap=False).classes("sb-finding"):
                     ui.icon("arrow_right")
-                    Words("span", finding)
+                    sb.Words("span", finding)
         else:
-            note(_why_no_spans(turn))
-        facts(
+            sb.note(_why_no_spans(turn))
+        sb.facts(
             {
                 text("Asked by"): names.person(turn.user),
                 text("Device"): names.device(turn.device or ""),
@@ -184,14 +170,14 @@ def _whole(turn: TurnShown, names: Names) -> None:
             }
         )
     if spans:
-        with card(text("Timeline"), icon="timeline"):
+        with sb.card(text("Timeline"), icon="timeline"):
             Timeline(spans, names.devices)
             if turn.left_out:
-                note(
+                sb.note(
                     text.count(turn.left_out, "{n} more part is not shown.", "{n} more parts are not shown.")
                 )
     if turn.answer:
-        with card(text("Answer"), icon="chat_bubble_outline"):
+        with sb.card(text("Answer"), icon="chat_bubble_outline"):
             Markdown(turn.answer)
 
 
@@ -223,7 +209,7 @@ def findings(spans: Sequence[TurnSpan]) -> list[str]:
     return list(dict.fromkeys(said))[: limits.FINDINGS_SHOWN]
 
 
-def _outcomes() -> dict[str, tuple[str, Tone]]:
+def _outcomes() -> dict[str, tuple[str, sb.Tone]]:
     return {
         "answered": (text("Answered"), "good"),
         "failed": (text("Failed"), "bad"),
@@ -235,8 +221,8 @@ def _outcomes() -> dict[str, tuple[str, Tone]]:
 
 def _outcome(turn: TurnSummary) -> None:
     if turn.replaced_by:
-        badge(text("Replaced"), icon="history")
-    badge(*_outcomes()[turn.outcome or "running"])
+        sb.badge(text("Replaced"), icon="history")
+    sb.badge(*_outcomes()[turn.outcome or "running"])
 
 
 def _question(turn: TurnSummary, names: Names) -> str:

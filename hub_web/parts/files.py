@@ -14,9 +14,8 @@ from contracts.errors import InvalidMessage, PasswordNeeded
 from contracts.limits import MAX_FILE_TEXT, MAX_FILES
 from contracts.validation import validated
 from contracts.wire import Json
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.feeds import Attached
-from hub_web.parts.layout import Words, badge, icon_button, named, refilled, row
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -28,7 +27,7 @@ def size(count: float) -> str:
 def download_link(name: str, path: str) -> None:
     """Make a link that saves a file of a route."""
     label = text("Download {name}", name=name)
-    made = named(ui.link("", path).classes("sb-button sb-flat sb-download"), label).tooltip(label)
+    made = sb.named(ui.link("", path).classes("sb-button sb-flat sb-download"), label).tooltip(label)
     made.props["download"] = name
     with made:
         ui.icon("download")
@@ -38,12 +37,12 @@ class FileField:
     """A field for a file of this person's machine, with how much of it was sent."""
 
     def __init__(self, label: str) -> None:
-        name = Words("label", label, "sb-small sb-muted")
-        with row():
+        name = sb.Words("label", label, "sb-small sb-muted")
+        with sb.row():
             self._file = ui.element("input").props("type=file").classes("sb-file")
             self._file.props["id"] = self._file.html_id
             name.props["for"] = self._file.html_id
-            self._sent = Words("span", "", "sb-small sb-muted").props("aria-live=polite")
+            self._sent = sb.Words("span", "", "sb-small sb-muted").props("aria-live=polite")
             self._sent.props["id"] = self._sent.html_id
 
     async def send(self, path: str) -> None:
@@ -68,7 +67,7 @@ class Attachments:
         self._input.props["accept"] = "image/*,text/*,.csv,.json,.log,.md,.toml,.yaml,.yml"
         self._input.props["id"] = self._input.html_id
         self._input.on("change", view.showing(self._take))
-        button = icon_button("attach_file", text("Add a photo or a text file"))
+        button = sb.icon_button("attach_file", text("Add a photo or a text file"))
         button.on("click", js_handler=f"() => document.getElementById('{self._input.html_id}').click()")
 
     def put(self, files: list[Attached]) -> None:
@@ -108,13 +107,13 @@ class Attachments:
         view.notify(message, kind="warning")
 
     def _show(self) -> None:
-        with refilled(self._place):
+        with sb.refilled(self._place):
             for each in self._chosen:
                 with ui.element("span").classes("sb-badge sb-plain"):
                     ui.icon("image" if isinstance(each, ChatImage) else "description")
-                    Words("span", each.name)
+                    sb.Words("span", each.name)
                     leave = text("Leave {name} out", name=each.name)
-                    icon_button("close", leave, partial(self._leave_out, each))
+                    sb.icon_button("close", leave, partial(self._leave_out, each))
 
     def _leave_out(self, file: Attached) -> None:
         self._chosen.remove(file)
@@ -124,7 +123,7 @@ class Attachments:
 def file_badges(files: Iterable[ChatFile]) -> None:
     """Show what came with a message."""
     for each in files:
-        badge(each.name, icon="description" if each.text else "image")
+        sb.badge(each.name, icon="description" if each.text else "image")
 
 
 async def in_browser(function: str, *given: Any) -> None:

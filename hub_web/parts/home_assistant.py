@@ -17,9 +17,8 @@ from hub_server.system.first_steps import (
     find_home_assistants,
 )
 from hub_server.system.operations import show_system
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.parts.calls.forms import choice, number_field, refuse, text_field
-from hub_web.parts.layout import actions, dot, named, note, refilled, row, stack
 from hub_web.parts.network import show_restart
 from hub_web.texts import text
 from hub_web.view import view
@@ -37,23 +36,23 @@ class HomeAssistantForm:
 
     def __init__(self, done: Callable[[], Awaitable[None]]) -> None:
         self._done = done
-        self._found = stack().props("aria-live=polite")
+        self._found = sb.stack().props("aria-live=polite")
         with ui.element("div").classes("sb-form"):
             hint = text("As you open it in the browser, for example {address}", address=_USUAL)
             self._address = text_field(text("Address of Home Assistant"), hint=hint)
             hint = text("Kept in the hub's own file of secrets, and never shown again.")
             self._token = text_field(text("Long-lived access token"), secret=True, hint=hint)
             self._token.props("autocomplete=off")
-        note(
+        sb.note(
             text(
                 "A token: open your profile in Home Assistant, then Security, then Long-lived access "
                 "tokens, and create one. Copy it from there into the field."
             )
         )
-        self._way = row()
+        self._way = sb.row()
         self._address.on_value_change(self._show_way)
         self._show_way()
-        with actions():
+        with sb.actions():
             view.button(text("Look in the network"), self.look, icon="search")
             view.button(text("Test and save"), self._save, icon="check", kind="primary")
 
@@ -66,21 +65,21 @@ class HomeAssistantForm:
             found = []
         if len(found) == 1 and not self._address.value:
             self._address.value = found[0].url
-        with refilled(self._found):
+        with sb.refilled(self._found):
             if not found:
-                note(text("None was found in the network: type its address."))
+                sb.note(text("None was found in the network: type its address."))
             for each in found:
-                with row():
-                    dot("good", f"{each.name} · {each.version} · {each.url}")
+                with sb.row():
+                    sb.dot("good", f"{each.name} · {each.version} · {each.url}")
                     self._use(each)
 
     def _use(self, found: FoundHomeAssistant) -> None:
         use = view.button(text("Use"), lambda: self._address.set_value(found.url), kind="flat")
-        named(use, text("Use {name}", name=found.name))
+        sb.named(use, text("Use {name}", name=found.name))
 
     def _show_way(self) -> None:
         address = (self._address.value or "").strip().rstrip("/")
-        with refilled(self._way):
+        with sb.refilled(self._way):
             if address.startswith(("http://", "https://")):
                 way = f"{address}/profile/security"
                 ui.link(text("Open your profile in Home Assistant"), way, new_tab=True).classes("sb-link")
@@ -142,8 +141,8 @@ def show_broker_form(known: str, username: str) -> None:
             found = await view.api(find_home_assistants)
             address.value = address.value or (_broker_url(found[0].url) if found else "")
 
-    note(text("The hub logs in there once before it keeps this, and restarts with it."))
-    with actions():
+    sb.note(text("The hub logs in there once before it keeps this, and restarts with it."))
+    with sb.actions():
         view.button(text("Test and save"), save, icon="check", kind="primary")
     if not known:
         view.run(offer(), name="look for Home Assistant")
@@ -163,7 +162,7 @@ def show_rules_form(rules: HomeAssistantRules) -> None:
         expose = choice(text("Used of Home Assistant"), which, rules.expose)
         hint = text("Entity IDs of Home Assistant, such as switch.heater_*, one in each line")
         confirm = text_field(text("Always ask before"), "\n".join(rules.confirm), hint=hint, lines=True)
-    note(
+    sb.note(
         text("Locks, alarms, garages, gates and doors are always asked about, except to lock or close them.")
     )
 
@@ -175,5 +174,5 @@ def show_rules_form(rules: HomeAssistantRules) -> None:
         await view.api(change_rules, changed)
         view.notify(text("Saved"))
 
-    with actions():
+    with sb.actions():
         view.button(text("Save"), save, kind="primary")

@@ -8,9 +8,8 @@ from agent_core.prompt import Household
 from contracts.validation import validated
 from contracts.wire import Part
 from hub_server.system.first_steps import change_household
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.parts.calls.forms import choice, number_field, refuse, text_field
-from hub_web.parts.layout import actions, note
 from hub_web.parts.network import show_restart
 from hub_web.texts import language_names, text
 from hub_web.view import view
@@ -26,7 +25,9 @@ class _Place(Part):
 
 def show_household(found: Household) -> None:
     """Show the settings of the household, with a button that asks the browser where it is."""
-    note(text("For sunrise and sunset, day and night, and all times of the home. The hub restarts with it."))
+    sb.note(
+        text("For sunrise and sunset, day and night, and all times of the home. The hub restarts with it.")
+    )
     # Not all that Python knows are listed.
     zones = sorted({found.time_zone, *available_timezones()})
     with ui.element("div").classes("sb-form"):
@@ -73,7 +74,7 @@ def show_household(found: Household) -> None:
         await view.api(change_household, household)
         show_restart()
 
-    with actions():
+    with sb.actions():
         view.button(text("Use where this device is"), use_device, icon="my_location")
         view.button(text("Save"), save, kind="primary")
 

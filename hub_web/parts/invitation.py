@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from contracts.answers.devices import InvitationAnswer
-from hub_web.parts.layout import Words, actions, code, facts, problem
+from hub_web import sb
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -21,7 +21,7 @@ def shown_once(title: str, secret: str, *, wide: bool = False) -> Iterator[None]
     """Open a dialog with a secret that can be copied; the block makes its content."""
     with view.dialog(title, wide=wide) as box:
         yield
-        with actions():
+        with sb.actions():
             view.button(text("Copy"), partial(view.copy, secret), icon="content_copy")
             view.button(text("Done"), box.close, kind="primary")
 
@@ -31,10 +31,12 @@ def show_invitation(name: str, invitation: InvitationAnswer) -> None:
     line = ready_line(invitation)
     with shown_once(text("Let {name} join", name=name), line, wide=True):
         if not invitation.reachable:
-            problem(
+            sb.problem(
                 text("This address works on this machine only."),
                 text("Allow other machines on the page System."),
             )
-        Words("p", text("Run this in a terminal of the device. It works once."))
-        code(line, label=text("Command")).classes("sb-wrap")
-        facts({text("Expires"): view.at(invitation.expires_at), text("Key of the hub"): invitation.hub_key})
+        sb.Words("p", text("Run this in a terminal of the device. It works once."))
+        sb.code(line, label=text("Command")).classes("sb-wrap")
+        sb.facts(
+            {text("Expires"): view.at(invitation.expires_at), text("Key of the hub"): invitation.hub_key}
+        )

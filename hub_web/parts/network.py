@@ -6,7 +6,7 @@ import segno
 from nicegui import ui
 
 from hub_server.system.first_steps import LanState, switch_lan
-from hub_web.parts.layout import Words, actions, code, dot, folded, note, problem, stack
+from hub_web import sb
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -35,8 +35,8 @@ def show_trust(address: str = "") -> None:
     Args:
         address: Of the hub as that device reaches it; by default the one that this page came from.
     """
-    with folded(text("Trust the certificate of your home")):
-        note(
+    with sb.folded(text("Trust the certificate of your home")):
+        sb.note(
             text(
                 "Then the device warns no more, and its browser can show notifications. Do it only where you "
                 "compared the fingerprint when it warned. It trusts what your home's key vouches for, and "
@@ -46,11 +46,11 @@ def show_trust(address: str = "") -> None:
         )
         view.link(text("Get the certificate"), f"{address}/ca.crt")
         if address:
-            code(f"{address}/ca.crt", label=text("Address of the certificate")).classes("sb-wrap")
+            sb.code(f"{address}/ca.crt", label=text("Address of the certificate")).classes("sb-wrap")
         for system, steps in _TRUSTING.items():
             with ui.element("div"):
-                Words("p", system, "sb-strong")
-                note(text(steps))
+                sb.Words("p", system, "sb-strong")
+                sb.note(text(steps))
 
 
 def show_restart(title: str = "", then: str = "") -> None:
@@ -61,7 +61,7 @@ def show_restart(title: str = "", then: str = "") -> None:
     """
     with view.dialog(title or text("The hub restarts")) as waiting:
         waiting.props("persistent")
-        note(then or text("This takes some seconds. Then this page loads again by itself."))
+        sb.note(then or text("This takes some seconds. Then this page loads again by itself."))
         ui.spinner(size="lg", color=None).classes("sb-centre")
 
 
@@ -76,10 +76,10 @@ def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool =
     if found.url:
         _address(found, found.url + path, told)
     if found.exposure == "insecure":
-        problem(text("The connection is not encrypted: everybody in your network can read along."))
+        sb.problem(text("The connection is not encrypted: everybody in your network can read along."))
     elif found.exposure == "loopback" and not found.url:
-        dot("warn", text("Only this machine can open this page."))
-        note(
+        sb.dot("warn", text("Only this machine can open this page."))
+        sb.note(
             text(
                 "If you allow it, phones, computers and devices in your network can connect, encrypted. "
                 "Everybody still needs a password. The hub makes a certificate and restarts, which takes "
@@ -87,11 +87,11 @@ def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool =
             )
         )
     if found.url and not found.devices:
-        note(text("Devices cannot join yet: their broker accepts this machine only. Restart it."))
+        sb.note(text("Devices cannot join yet: their broker accepts this machine only. Restart it."))
     is_on = found.exposure != "loopback"
     if found.obstacle:
         if can_end or not found.url:
-            note(text("It cannot be changed here: {why}.", why=text.message(found.obstacle)))
+            sb.note(text("It cannot be changed here: {why}.", why=text.message(found.obstacle)))
         return
 
     async def switch() -> None:
@@ -105,7 +105,7 @@ def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool =
         await view.api(switch_lan, not is_on)
         show_restart()
 
-    with actions():
+    with sb.actions():
         if not is_on:
             view.button(text("Allow other machines"), switch, icon="wifi", kind="primary")
         elif can_end:
@@ -115,14 +115,14 @@ def show_lan(found: LanState, *, path: str = "", told: str = "", can_end: bool =
 def _address(found: LanState, address: str, told: str) -> None:
     with ui.element("div").classes("sb-join"):
         qr_code(address, text("The address of this page as a QR code"))
-        with stack():
-            note(told or text("Point the camera of the phone at the code, and log in with your name."))
-            code(address, label=text("Address")).classes("sb-wrap")
+        with sb.stack():
+            sb.note(told or text("Point the camera of the phone at the code, and log in with your name."))
+            sb.code(address, label=text("Address")).classes("sb-wrap")
             if found.fingerprint:
                 warning = text(
                     "The browser warns once that it does not know the certificate: your home made it itself. "
                     "Continue if its SHA-256 fingerprint is this one:"
                 )
-                note(warning)
-                code(found.fingerprint, label=text("Fingerprint of the certificate")).classes("sb-wrap")
+                sb.note(warning)
+                sb.code(found.fingerprint, label=text("Fingerprint of the certificate")).classes("sb-wrap")
                 show_trust(found.url)

@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.handlers import one_at_a_time
-from hub_web.parts.layout import refilled, row
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -29,7 +28,7 @@ class Paged(Generic[T]):
         show: Callable[[T, bool], str | int | None],
     ) -> None:
         self._look, self._query, self._show = look, query, show
-        self._end = row().classes("sb-centre")
+        self._end = sb.row().classes("sb-centre")
         self._lists = 0
         self.search = one_at_a_time(partial(self._read, None))
 
@@ -41,6 +40,6 @@ class Paged(Generic[T]):
         if before is None:
             self._lists += 1
         following = self._show(answer, before is None)
-        with refilled(self._end):
+        with sb.refilled(self._end):
             if following is not None:
                 view.button(text("Show more"), partial(self._read, following), icon="expand_more")

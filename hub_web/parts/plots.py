@@ -8,7 +8,7 @@ from typing import Final
 
 from nicegui import ui
 
-from hub_web.parts.layout import Tone
+from hub_web import sb
 from hub_web.view import view
 
 _WIDTH: Final = 600
@@ -24,7 +24,7 @@ class Mark:
 
     at: datetime
     text: str = ""
-    tone: Tone = "accent"
+    tone: sb.Tone = "accent"
 
 
 def sparkline(values: Sequence[float], *, label: str, height: int = 36) -> ui.html:

@@ -15,7 +15,7 @@ from hub_registry.devices.devices import DeviceChange
 from hub_registry.http.devices import change_device, invite, remove_device, revoke_device, show_device
 from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
@@ -25,23 +25,6 @@ from hub_web.pages.devices.review import Review
 from hub_web.parts.calls.calls import call, call_by_form, flags, human, labels_of, method_summary, run_by_form
 from hub_web.parts.calls.forms import SchemaForm, choice, text_field
 from hub_web.parts.invitation import show_invitation
-from hub_web.parts.layout import (
-    Words,
-    badge,
-    build_unfolded,
-    card,
-    dot,
-    empty,
-    facts,
-    folded,
-    grid,
-    heading,
-    icon_button,
-    note,
-    refilled,
-    row,
-    stack,
-)
 from hub_web.parts.plots import plot
 from hub_web.parts.times import lasting
 from hub_web.shell import page
@@ -74,21 +57,21 @@ class _Device:
         self._name = self._device.id
         view.title(self._device.name)
         is_own = view.is_admin or self._device.owner == view.user.id
-        self._head = row()
+        self._head = sb.row()
         if view.is_admin:
             self._review = Review(self._device.id, self._refresh)
             await self._review.show()
-        with grid(least=320).classes("sb-tops"):
-            with card(text("State"), icon="monitor_heart"):
+        with sb.grid(least=320).classes("sb-tops"):
+            with sb.card(text("State"), icon="monitor_heart"):
                 self._facts = ui.element("div")
-            with card(text("Load"), icon="show_chart"):
-                self._plots = stack()
+            with sb.card(text("Load"), icon="show_chart"):
+                self._plots = sb.stack()
             with ui.element("div"):
                 if is_own:
                     self._show_rights()
         self._problems = ui.element("div")
         self._show()
-        self._skills = stack()
+        self._skills = sb.stack()
         self._programs = ui.element("div")
         self._installation: Installation | None = None
         if is_own:
@@ -96,15 +79,15 @@ class _Device:
             view.run(self._installation.show(), name="integrations of a device")
         await self._show_skills()
         if is_own:
-            with folded(text("For developers")):
-                facts({text("Name in code"): f"devices.{self._device.key}", text("Id"): self._device.id})
+            with sb.folded(text("For developers")):
+                sb.facts({text("Name in code"): f"devices.{self._device.key}", text("Id"): self._device.id})
         view.follow_devices(self._refresh, every_s=limits.DEVICE_REFRESH_S)
 
     async def _read(self) -> None:
         try:
             before, self._device = self._device, await view.api(show_device, self._name)
         except CallError:
-            with refilled(self._place), empty("delete_outline", text("This device was removed")):
+            with sb.refilled(self._place), sb.empty("delete_outline", text("This device was removed")):
                 view.link(text("All devices"), "/devices")
             return
         self._show()
@@ -122,11 +105,11 @@ class _Device:
         if shape != self._shape:
             self._shape = shape
             self._show_head()
-        with refilled(self._facts):
+        with sb.refilled(self._facts):
             is_here = device.state == "online"
             uptime, memory = (device.uptime_s, device.memory_mb) if is_here else (None, None)
             modes = {"hub": text("with the hub"), "alone": text("alone")}
-            facts(
+            sb.facts(
                 {
                     text("Last heartbeat"): view.ago(device.last_seen) or text("never"),
                     text("Version"): device.version,
@@ -136,24 +119,24 @@ class _Device:
                     text("Memory"): "" if memory is None else f"{text.number(memory)} MiB",
                 }
             )
-        with refilled(self._plots):
+        with sb.refilled(self._plots):
             self._plot()
-        with refilled(self._problems):
+        with sb.refilled(self._problems):
             if device.problems or device.failing or device.awaited:
                 self._show_problems()
 
     def _show_head(self) -> None:
         device = self._device
-        with refilled(self._head):
-            dot(*state_of(device.state))
+        with sb.refilled(self._head):
+            sb.dot(*state_of(device.state))
             place_and_owner(device)
             for alias in device.aliases:
-                badge(alias)
+                sb.badge(alias)
             ui.element("div").classes("sb-grow")
             if view.is_admin:
-                with row(wrap=False):
+                with sb.row(wrap=False):
                     view.button(text("Edit"), self._edit, icon="edit")
-                    with icon_button("more_vert", text("More")), ui.menu():
+                    with sb.icon_button("more_vert", text("More")), ui.menu():
                         view.menu_item(text("New invitation"), self._invite)
                         if device.state != "revoked":
                             view.menu_item(text("Revoke …"), self._revoke)
@@ -162,7 +145,7 @@ class _Device:
     def _plot(self) -> None:
         loads = self._device.loads or ()
         if len(loads) < 2:
-            note(text("A plot of the last hour appears here after a minute."))
+            sb.note(text("A plot of the last hour appears here after a minute."))
             return
         shares = [(at, None if load is None else 100 * load) for at, load, _ in loads]
         memory = [(at, memory) for at, _, memory in loads]
@@ -171,21 +154,21 @@ class _Device:
 
     def _show_problems(self) -> None:
         device = self._device
-        with card(text("Problems"), icon="error_outline"):
+        with sb.card(text("Problems"), icon="error_outline"):
             if device.awaited:
-                note(text("Skills that did not come: {names}", names=", ".join(device.awaited)))
+                sb.note(text("Skills that did not come: {names}", names=", ".join(device.awaited)))
             for skill in device.failing:
-                Words("p", f"{human(skill.skill)}: {text.message(skill.reason)}", "sb-text")
+                sb.Words("p", f"{human(skill.skill)}: {text.message(skill.reason)}", "sb-text")
             for each in device.problems:
-                with row(wrap=False):
-                    Words("span", view.at(each.at), "sb-muted sb-small")
-                    Words("span", text.message(each.message), "sb-text")
+                with sb.row(wrap=False):
+                    sb.Words("span", view.at(each.at), "sb-muted sb-small")
+                    sb.Words("span", text.message(each.message), "sb-text")
 
     # -- what it may ------------------------------------------------------------------------------
 
     def _show_rights(self) -> None:
         device = self._device
-        with card(text("Rights"), icon="verified_user"):
+        with sb.card(text("Rights"), icon="verified_user"):
             self._right(
                 text("For everybody at home"),
                 text("Otherwise only its owner sees and calls it."),
@@ -212,9 +195,9 @@ class _Device:
             view.link(text("Who called it: the audit log"), link, classes="sb-small")
 
     def _right(self, label: str, more: str, value: bool, change: Callable[[bool], DeviceChange]) -> None:
-        with stack().classes("sb-tight"):
+        with sb.stack().classes("sb-tight"):
             view.switch(label, value, lambda on: self._change(change(on))).classes("sb-wide-switch")
-            Words("p", more, "sb-muted sb-small")
+            sb.Words("p", more, "sb-muted sb-small")
 
     def _scope(self, scope: DeviceScope, label: str, more: str) -> None:
         def change(value: bool) -> DeviceChange:
@@ -278,7 +261,7 @@ class _Device:
         skills = {each.skill: each for each in found.skills}
         with self._skills:
             if skills and not self._skills.default_slot.children:
-                heading(text("Skills"))
+                sb.heading(text("Skills"))
             for name, skill in skills.items():
                 # Those that are shown stay as they are: one may be unfolded.
                 if name not in self._folds:
@@ -291,7 +274,7 @@ class _Device:
                 await _settings(turned_on, change)
         if "NodesSkill" in skills:
             if not self._programs.default_slot.children:
-                with self._programs, card(text("Programs"), icon="terminal"):
+                with self._programs, sb.card(text("Programs"), icon="terminal"):
                     self._show_programs = Programs(self._device.id).show
                 # One that ends by itself is an event of its owner's.
                 view.on_event(NodeData, lambda _: self._show_programs())
@@ -301,9 +284,9 @@ class _Device:
         settings = _change_settings(skill)
         with ui.element("details").classes("sb-card sb-fold") as fold:
             with ui.element("summary"):
-                with stack().classes("sb-tight sb-grow"):
-                    Words("h3", labels_of(skill)(skill.skill), "sb-h3")
-                    Words("p", text.message(skill.doc.partition("\n")[0]), "sb-muted sb-cut")
+                with sb.stack().classes("sb-tight sb-grow"):
+                    sb.Words("h3", labels_of(skill)(skill.skill), "sb-h3")
+                    sb.Words("p", text.message(skill.doc.partition("\n")[0]), "sb-muted sb-cut")
                 ui.icon("expand_more")
             place = ui.element("div").classes("sb-contents")
 
@@ -314,21 +297,21 @@ class _Device:
                 if settings is None or method.name not in SETTINGS_METHODS:
                     method_row(skill, method)
 
-        build_unfolded(fold, place, build)
+        sb.build_unfolded(fold, place, build)
         return fold
 
 
 def method_row(skill: SkillBody, method: MethodBody) -> None:
     """Show a method with its flags, and the button that opens its form."""
     with ui.element("div").classes("sb-method"):
-        with stack().classes("sb-tight sb-grow"):
-            Words("p", labels_of(skill)(method.name), "sb-strong")
+        with sb.stack().classes("sb-tight sb-grow"):
+            sb.Words("p", labels_of(skill)(method.name), "sb-strong")
             if told := method_summary(skill, method):
-                Words("p", told, "sb-muted")
-            with row():
+                sb.Words("p", told, "sb-muted")
+            with sb.row():
                 flags(method.flags)
-            with folded(text("As code")):
-                Words("p", method.signature, "sb-mono sb-small sb-text")
+            with sb.folded(text("As code")):
+                sb.Words("p", method.signature, "sb-mono sb-small sb-text")
         if view.may_change or "read_only" in method.flags:
             run, tip = partial(run_by_form, skill, method), text("Run {method}", method=method.name)
             view.button(text("Run"), run, icon="play_arrow", tip=tip)

@@ -10,27 +10,11 @@ from contracts.answers.devices import DeviceAnswer, InvitationAnswer, Waiting
 from contracts.errors import NotFound
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import choice, search_field, switch, text_field
 from hub_web.parts.invitation import show_invitation
-from hub_web.parts.layout import (
-    Tone,
-    Words,
-    badge,
-    card,
-    cut,
-    dot,
-    empty,
-    facts,
-    grid,
-    heading,
-    note,
-    refilled,
-    row,
-    stack,
-)
 from hub_web.parts.plots import show_sparkline, sparkline
 from hub_web.shell import page
 from hub_web.texts import text
@@ -42,7 +26,7 @@ _CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
 @page("/devices", title="Devices", icon="devices", menu=20, width="wide")
 async def devices() -> None:
     """Show all devices, live."""
-    with row():
+    with sb.row():
         if view.is_admin:
             view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
             view.button(text("Enter a code"), enter_code, icon="pin")
@@ -54,7 +38,7 @@ async def devices() -> None:
         "to_review": text("to approve"),
         "problems": text("with a problem"),
     }
-    with row().classes("sb-search") as narrowing:
+    with sb.row().classes("sb-search") as narrowing:
         narrow = view.showing(lambda: show())
         words = search_field(text("Find a device"), narrow).classes("sb-grow")
         kind = choice(text("Show"), kinds, "").classes("sb-narrow").on_value_change(narrow)
@@ -76,22 +60,22 @@ async def devices() -> None:
             for device in shown[: limits.DEVICES_SHOWN]:
                 updates[device.id](device)
             return
-        with refilled(waiting):
+        with sb.refilled(waiting):
             if asking:
                 _asking(asking, show)
-        with refilled(place):
+        with sb.refilled(place):
             if not found:
                 _none()
             elif not shown:
-                empty("search_off", text("Nothing found"), text("Other words may find it."))
+                sb.empty("search_off", text("Nothing found"), text("Other words may find it."))
             for room, there in _by_room(shown[: limits.DEVICES_SHOWN]):
                 if room:
-                    heading(room)
-                with grid(least=300):
+                    sb.heading(room)
+                with sb.grid(least=300):
                     for device in there:
                         updates[device.id] = _device(device)
             if (more := len(shown) - limits.DEVICES_SHOWN) > 0:
-                note(text("{n} more: narrower words find fewer.", n=more))
+                sb.note(text("{n} more: narrower words find fewer.", n=more))
 
     # First, so that nothing happens unheard in between.
     view.follow_devices(show, every_s=limits.DEVICES_REFRESH_S)
@@ -116,9 +100,9 @@ def _by_room(devices: Sequence[DeviceAnswer]) -> list[tuple[str, list[DeviceAnsw
     return [*named, *([(text("Without a room") if named else "", rest)] if rest else [])]
 
 
-def state_of(state: str) -> tuple[Tone, str]:
+def state_of(state: str) -> tuple[sb.Tone, str]:
     """Return how the state of a device looks, and its words."""
-    known: dict[str, tuple[Tone, str]] = {
+    known: dict[str, tuple[sb.Tone, str]] = {
         "online": ("good", text("online")),
         "offline": ("plain", text("offline")),
         "revoked": ("bad", text("revoked")),
@@ -129,7 +113,7 @@ def state_of(state: str) -> tuple[Tone, str]:
 
 def _none() -> None:
     more = text("A computer or a Raspberry Pi: what it can do, the assistant can do.")
-    with empty("devices", text("No devices yet"), more):
+    with sb.empty("devices", text("No devices yet"), more):
         if view.is_admin:
             view.button(text("Add a device"), lambda: view.go("/join"), icon="add", kind="primary")
 
@@ -138,21 +122,21 @@ def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
     """Make the card of a device; return what shows its newest heartbeat."""
     with view.anchor(f"/devices/{part(device.id)}", "sb-card sb-card-link"):
         with ui.element("div").classes("sb-card-head"):
-            cut("h2", device.name, "sb-h2")
+            sb.cut("h2", device.name, "sb-h2")
             ui.element("div").classes("sb-grow")
-            dot(*state_of(device.state))
-        with row():
+            sb.dot(*state_of(device.state))
+        with sb.row():
             place_and_owner(device)
             if device.to_review:
-                badge(text.count(device.to_review, "{n} to approve", "{n} to approve"), "warn")
+                sb.badge(text.count(device.to_review, "{n} to approve", "{n} to approve"), "warn")
             if problems := len(device.problems) + len(device.failing):
-                badge(text.count(problems, "{n} problem", "{n} problems"), "bad")
+                sb.badge(text.count(problems, "{n} problem", "{n} problems"), "bad")
         told = ui.element("div")
         plot = sparkline((), label=text("Load of the last hour"))
 
     def update(device: DeviceAnswer) -> None:
-        with refilled(told):
-            facts(
+        with sb.refilled(told):
+            sb.facts(
                 {
                     text("Seen"): view.ago(device.last_seen),
                     text("Skills"): str(len(device.skills)),
@@ -170,8 +154,8 @@ def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
 def place_and_owner(device: DeviceAnswer) -> None:
     """Show where a device is and whose it is."""
     if device.area:
-        badge(device.area, icon="place")
-    badge(text("shared") if device.shared else device.owner, icon="group" if device.shared else "person")
+        sb.badge(device.area, icon="place")
+    sb.badge(text("shared") if device.shared else device.owner, icon="group" if device.shared else "person")
 
 
 def load_words(device: DeviceAnswer) -> str:
@@ -205,14 +189,14 @@ async def add_device(
 
 def _asking(asking: list[Waiting], show: Show) -> None:
     """Show the devices that ask to join; their codes are not shown here but on their own screens."""
-    with card(text("Devices that ask to join"), icon="sensors"):
-        Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
+    with sb.card(text("Devices that ask to join"), icon="sensors"):
+        sb.Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
         for each in asking:
-            with row():
-                cut("span", each.name, "sb-strong")
-                Words("span", text("from {address}", address=each.source), "sb-muted sb-small")
+            with sb.row():
+                sb.cut("span", each.name, "sb-strong")
+                sb.Words("span", text("from {address}", address=each.source), "sb-muted sb-small")
                 ends = text("its code ends {time}", time=view.ago(each.expires_at))
-                Words("span", ends, "sb-muted sb-small")
+                sb.Words("span", ends, "sb-muted sb-small")
                 ui.element("div").classes("sb-grow")
 
                 view.button(text("Refuse"), partial(refuse, each.code, show), kind="danger")
@@ -234,20 +218,20 @@ async def enter_code() -> None:
         if not match:
             hint = text("A code is good for ten minutes.")
             raise NotFound(text("No device waits with this code."), hint=hint)
-        with refilled(found):
+        with sb.refilled(found):
             _compare(match[0], box)
         return False
 
     with view.form(text("Let a device in"), look, yes=text("Look")) as box:
-        note(text("A device that asks to join shows a code and a fingerprint."))
+        sb.note(text("A device that asks to join shows a code and a fingerprint."))
         code = text_field(text("Code"))
         code.props("autofocus autocomplete=off")
-        found = stack().props("aria-live=polite")
+        found = sb.stack().props("aria-live=polite")
 
 
 def _compare(asking: Waiting, box: ui.dialog) -> None:
-    Words("p", text("Does the device show the same fingerprint?"), "sb-strong")
-    Words("p", asking.fingerprint, "sb-mono sb-fingerprint")
+    sb.Words("p", text("Does the device show the same fingerprint?"), "sb-strong")
+    sb.Words("p", asking.fingerprint, "sb-mono sb-fingerprint")
     name = text_field(text("Name"), asking.name)
     shared = switch(text("For everybody at home"), True)
 

@@ -5,9 +5,9 @@ from functools import partial
 from contracts.answers.skills import InstallationAnswer, InstalledAnswer, IntegrationAnswer, VersionAnswer
 from contracts.errors import CallError
 from hub_server.http import installation as operations
+from hub_web import sb
 from hub_web.api import part
 from hub_web.parts.files import FileField
-from hub_web.parts.layout import Words, badge, card, grid, note, refilled, row, stack
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -24,7 +24,7 @@ class Installation:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._place = stack()
+        self._place = sb.stack()
         self.turned_on = ""
 
     async def show(self) -> None:
@@ -35,26 +35,28 @@ class Installation:
             self._place.clear()  # a device that is offline, or has an older version
 
     def _show(self, found: InstallationAnswer) -> None:
-        with refilled(self._place):
-            with card(text("Integrations"), icon="extension"), grid(least=300):
+        with sb.refilled(self._place):
+            with sb.card(text("Integrations"), icon="extension"), sb.grid(least=300):
                 for integration in found.integrations:
                     self._integration(integration)
-            with card(text("Installed skills"), icon="download_done"):
+            with sb.card(text("Installed skills"), icon="download_done"):
                 for skill in found.installed:
                     self._installed(skill)
                 if found.takes_uploads:
-                    with row():
+                    with sb.row():
                         chosen = FileField(text("Archive of a skill (.zip or .tar.gz)"))
                         view.button(text("Install"), partial(self._upload, chosen), icon="upload")
                 else:
-                    note(text("A person at the device can allow uploads in the menu of its Strawberry icon."))
-                    note(text("Without a screen there, see “Skills of others” in the manual."))
+                    sb.note(
+                        text("A person at the device can allow uploads in the menu of its Strawberry icon.")
+                    )
+                    sb.note(text("Without a screen there, see “Skills of others” in the manual."))
 
     def _integration(self, integration: IntegrationAnswer) -> None:
         name, about = _words().get(integration.name, (integration.name, integration.about))
-        with stack().classes("sb-tight"):
+        with sb.stack().classes("sb-tight"):
             view.switch(name, integration.on, partial(self._switch, integration)).classes("sb-wide-switch")
-            Words("p", about, "sb-muted sb-small")
+            sb.Words("p", about, "sb-muted sb-small")
 
     async def _switch(self, integration: IntegrationAnswer, on: bool) -> None:
         found = await view.api(operations.switch_integration, self._device, integration.name, on)
@@ -64,13 +66,13 @@ class Installation:
 
     def _installed(self, skill: InstalledAnswer) -> None:
         states = {"changed": text("changed since"), "missing": text("its files are missing")}
-        with stack().classes("sb-tight"):
-            with row():
-                Words("p", f"{skill.name} {skill.version}", "sb-strong")
+        with sb.stack().classes("sb-tight"):
+            with sb.row():
+                sb.Words("p", f"{skill.name} {skill.version}", "sb-strong")
                 if skill.state:
-                    badge(states[skill.state], "warn")
-            Words("p", skill.source, "sb-mono sb-small sb-text")
-            with row():
+                    sb.badge(states[skill.state], "warn")
+            sb.Words("p", skill.source, "sb-mono sb-small sb-text")
+            with sb.row():
                 update, remove = partial(self._install, skill.name), partial(self._remove, skill.name)
                 view.button(text("Update"), update, tip=text("Update {name}", name=skill.name))
                 view.button(text("Remove …"), remove, tip=text("Remove {name}", name=skill.name), kind="flat")
@@ -98,19 +100,19 @@ class Installation:
 
 
 def _show_version(found: VersionAnswer) -> None:
-    Words("p", found.source, "sb-mono sb-small sb-text")
+    sb.Words("p", found.source, "sb-mono sb-small sb-text")
     if found.before is None:
-        note(text("What its files declare:"))
+        sb.note(text("What its files declare:"))
     elif found.is_same:
-        note(text("Its files are those that are installed."))
+        sb.note(text("Its files are those that are installed."))
     else:
-        note(text("Changes since {version}:", version=found.before))
-    with stack().classes("sb-tight"):
+        sb.note(text("Changes since {version}:", version=found.before))
+    with sb.stack().classes("sb-tight"):
         # Wrapped: what a method may do must not be cut off on a phone.
         for line in found.changes or [text("It declares nothing else.")]:
-            Words("p", line, "sb-mono sb-small sb-text")
+            sb.Words("p", line, "sb-mono sb-small sb-text")
     if found.overwrites:
-        note(text("Its files were changed on the device: that is lost."))
+        sb.note(text("Its files were changed on the device: that is lost."))
 
 
 def _words() -> dict[str, tuple[str, str]]:

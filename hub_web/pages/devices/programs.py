@@ -6,9 +6,8 @@ from nicegui import ui
 
 from contracts.answers.live import NodeSummary
 from hub_live import nodes
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.handlers import one_at_a_time
-from hub_web.parts.layout import Cell, Tone, Words, badge, code, note, problem, refilled, row, table
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -27,16 +26,16 @@ class Programs:
 
     async def _read(self) -> None:
         found = await view.api(nodes.list_nodes, self._device)
-        with refilled(self._place):
+        with sb.refilled(self._place):
             for each in found.problems:
-                problem(each.problem)
+                sb.problem(each.problem)
             if not found.nodes and not found.problems:
-                note(text("No programs: a folder with a node.yaml makes one."))
+                sb.note(text("No programs: a folder with a node.yaml makes one."))
                 return
             columns = [text("Program"), text("State"), text("Health"), text("Restarts"), ""]
-            table(columns, map(self._row, found.nodes), label=text("Programs"))
+            sb.table(columns, map(self._row, found.nodes), label=text("Programs"))
 
-    def _row(self, node: NodeSummary) -> tuple[Cell, ...]:
+    def _row(self, node: NodeSummary) -> tuple[sb.Cell, ...]:
         healths = {
             "healthy": text("works"),
             "unhealthy": text("does not work"),
@@ -54,7 +53,7 @@ class Programs:
             "restart": (text("Restart"), is_running and may_end),
             "build": (text("Build"), node.buildable and may_end),
         }
-        with row():
+        with sb.row():
             for action, (label, is_shown) in shown.items():
                 if is_shown:
                     view.button(label, partial(self._act, node, action))
@@ -72,24 +71,24 @@ class Programs:
             async def read() -> None:
                 most = limits.MOST_NODE_LINES
                 lines = (await view.api(nodes.show_lines, node.device, node.name, lines=most)).lines
-                with refilled(place):
+                with sb.refilled(place):
                     if lines:
-                        code("\n".join(lines), label=title)
+                        sb.code("\n".join(lines), label=title)
                     else:
-                        note(text("It has written nothing yet."))
+                        sb.note(text("It has written nothing yet."))
 
             await read()
             view.button(text("Read again"), read, icon="refresh")
 
 
 def _node_state(node: NodeSummary) -> None:
-    states: dict[str, tuple[str, Tone]] = {
+    states: dict[str, tuple[str, sb.Tone]] = {
         "running": (text("running"), "good"),
         "waiting": (text("is started again"), "warn"),
         "stopped": (text("stopped"), "plain"),
         "failed": (text("failed"), "bad"),
         "broken": (text("to be mended"), "bad"),
     }
-    badge(*states.get(node.state, (node.state, "plain")))
+    sb.badge(*states.get(node.state, (node.state, "plain")))
     if node.reason:
-        Words("p", text.message(node.reason), "sb-muted sb-small")
+        sb.Words("p", text.message(node.reason), "sb-muted sb-small")

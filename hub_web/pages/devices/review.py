@@ -11,7 +11,7 @@ from nicegui import ui
 from contracts.answers.devices import Item
 from hub_registry.devices.review import digest_of
 from hub_registry.http.devices import decide, show_review
-from hub_web.parts.layout import Words, badge, build_unfolded, card, named, note, row, stack
+from hub_web import sb
 from hub_web.parts.names import load_names
 from hub_web.texts import text
 from hub_web.view import view
@@ -41,10 +41,10 @@ class Review:
             name: list(of)
             for name, of in groupby(sorted(items, key=lambda each: each.skill), lambda each: each.skill)
         }
-        with self._place, card(text("To approve"), icon="rule", classes="sb-attention") as tools:
+        with self._place, sb.card(text("To approve"), icon="rule", classes="sb-attention") as tools:
             with tools:
                 self._buttons(items)
-            note(text("Its skills declare this. Until you approve it, what is stricter counts."))
+            sb.note(text("Its skills declare this. Until you approve it, what is stricter counts."))
             for name, of in skills_of.items():
                 label = names.label(self._device, name)(name)
                 self._skill(name, label, of, is_alone=len(skills_of) == 1)
@@ -70,24 +70,24 @@ class Review:
     def _skill(self, name: str, label: str, items: Sequence[Item], *, is_alone: bool) -> None:
         with ui.element("details").classes("sb-card sb-fold") as fold:
             with ui.element("summary"):
-                with stack().classes("sb-tight sb-grow"):
-                    Words("h3", label, "sb-h3")
-                    Words("p", _summary(items), "sb-muted")
+                with sb.stack().classes("sb-tight sb-grow"):
+                    sb.Words("h3", label, "sb-h3")
+                    sb.Words("p", _summary(items), "sb-muted")
                 if all(item.denied for item in items):
-                    badge(text("denied"), "bad")
+                    sb.badge(text("denied"), "bad")
                 ui.icon("expand_more")
-            content = stack()
+            content = sb.stack()
 
         def build() -> None:
             for item in items:
                 _item(item)
             if not is_alone:
-                with row():
+                with sb.row():
                     self._buttons(items, name, label)
 
         if is_alone:
             fold.props["open"] = True
-        build_unfolded(fold, content, build)
+        sb.build_unfolded(fold, content, build)
 
     async def _decide(self, digest: str, approve: bool, skill: str) -> None:
         await view.api(decide, self._device, digest, approve, skill)
@@ -115,12 +115,12 @@ def _item(item: Item) -> None:
         "uses": text("calls this on other devices"),
         "documentation": text("tells the assistant what it does"),
     }
-    with stack().classes("sb-tight"):
-        with row():
-            Words("span", ".".join(filter(None, (item.skill, item.method))), "sb-mono sb-strong")
-            Words("span", kinds[item.kind])
+    with sb.stack().classes("sb-tight"):
+        with sb.row():
+            sb.Words("span", ".".join(filter(None, (item.skill, item.method))), "sb-mono sb-strong")
+            sb.Words("span", kinds[item.kind])
             if item.denied:
-                badge(text("denied"), "bad")
+                sb.badge(text("denied"), "bad")
         _difference(item.before, item.after, label=text("What changes"))
 
 
@@ -129,8 +129,8 @@ def _difference(before: str, after: str, *, label: str) -> None:
     old, new = before.splitlines(), after.splitlines()
     # With everything around the changes, behind three lines of a header.
     lines = islice(difflib.unified_diff(old, new, n=len(old), lineterm=""), 3, None)
-    with named(ui.element("pre").classes("sb-code sb-wrap").props("tabindex=0 role=region"), label):
+    with sb.named(ui.element("pre").classes("sb-code sb-wrap").props("tabindex=0 role=region"), label):
         # All of it, however long: what is not shown could be approved unseen.
         for sign, alike in groupby(lines, key=lambda line: line[0]):
             tone = {"+": "sb-added", "-": "sb-gone"}.get(sign, "")
-            Words("code", "".join(f"{sign} {line[1:]}\n" for line in alike), tone)
+            sb.Words("code", "".join(f"{sign} {line[1:]}\n" for line in alike), tone)

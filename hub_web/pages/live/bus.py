@@ -13,29 +13,11 @@ from contracts.answers.live import LinkName
 from contracts.topics import is_exact, is_filter
 from hub_live.topics import operations as topics
 from hub_live.topics.tree import ShownTopic, TreeEvent
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.files import size
-from hub_web.parts.layout import (
-    Words,
-    as_json,
-    badge,
-    card,
-    code,
-    cut,
-    empty,
-    facts,
-    heading,
-    named,
-    note,
-    problem,
-    refilled,
-    row,
-    stack,
-    table,
-)
 from hub_web.parts.plots import plot, show_sparkline, sparkline
 from hub_web.shell import page
 from hub_web.texts import text
@@ -53,8 +35,8 @@ async def bus() -> None:
         links |= {"home": text("Home broker")}
     if health.home_assistant is not None:
         links |= {"home_assistant": "Home Assistant"}
-    note(text("What devices and the hub say to each other, as it happens."))
-    with row().classes("sb-filters"):
+    sb.note(text("What devices and the hub say to each other, as it happens."))
+    with sb.row().classes("sb-filters"):
         link = choice(text("Broker"), links, "bus")
         link.set_visibility(len(links) > 1)
         wanted = text_field(text("Filter"), hint=text("Words, or a topic filter such as devices/+/state/#"))
@@ -67,9 +49,9 @@ async def bus() -> None:
         return cast(LinkName, link.value)
 
     with ui.element("div").classes("sb-bus"):
-        with card(classes="sb-bus-tree"):
-            left = stack()
-        with card(classes="sb-bus-topic"):
+        with sb.card(classes="sb-bus-tree"):
+            left = sb.stack()
+        with sb.card(classes="sb-bus-topic"):
             topic = _Topic(links, chosen)
     with left:
         tree = _Tree(topic)
@@ -97,14 +79,14 @@ class _Row:
             self.element.style(f"--indent: {line.depth * 16}px")
             icon = "" if line.is_open is None else "expand_more" if line.is_open else "chevron_right"
             ui.icon(icon).classes("sb-chevron")
-            cut("span", line.label, "sb-topic-name", title=line.branch.path)
+            sb.cut("span", line.label, "sb-topic-name", title=line.branch.path)
             if line.is_open is not None:
-                Words("span", text.number(line.branch.size), "sb-badge")
-            self._value = Words("span", "", "sb-topic-value sb-cut sb-mono")
+                sb.Words("span", text.number(line.branch.size), "sb-badge")
+            self._value = sb.Words("span", "", "sb-topic-value sb-cut sb-mono")
             self._plot = ui.element("span").classes("sb-topic-plot")
             self._pin = ui.icon("push_pin").classes("sb-topic-pin")
             self._pin.tooltip(text("retained: the broker keeps it"))
-            self._rate = Words("span", "", "sb-topic-rate")
+            self._rate = sb.Words("span", "", "sb-topic-rate")
         self.element.on("click", click)
         if line.is_open is not None:
             self.element.props["aria-expanded"] = str(line.is_open).lower()
@@ -156,11 +138,11 @@ class _Tree:
         self._followed: tuple[LinkName, str, str] = ("bus", "", "")
         self._wanted = ""
         self._is_full = False
-        self._warning = stack()
-        with row(wrap=False):
-            self._count = Words("span", text("Looking…"), "sb-muted sb-small")
-        self._list = named(ui.element("div").classes("sb-topics").props("role=group"), text("Topics"))
-        self._more = row()
+        self._warning = sb.stack()
+        with sb.row(wrap=False):
+            self._count = sb.Words("span", text("Looking…"), "sb-muted sb-small")
+        self._list = sb.named(ui.element("div").classes("sb-topics").props("role=group"), text("Topics"))
+        self._more = sb.row()
         view.run(self._draw_again(), name="topics")
 
     def follow(self, link: LinkName, filter_: str = _EVERYTHING, words: str = "") -> None:
@@ -210,8 +192,8 @@ class _Tree:
         self._news.set()
 
     def _warn(self, message: str, hint: str) -> None:
-        with refilled(self._warning):
-            problem(message, hint)
+        with sb.refilled(self._warning):
+            sb.problem(message, hint)
 
     async def _draw_again(self) -> None:
         while True:
@@ -255,11 +237,11 @@ class _Tree:
         self._rows = rows
         self._list.default_slot.children = [each.element for each in rows.values()]
         self._list.update()
-        with refilled(self._more):
+        with sb.refilled(self._more):
             if has_more:
                 view.button(text("Show more"), self._show_more, icon="expand_more")
             elif not lines:
-                empty("hub", text("No topic here"))
+                sb.empty("hub", text("No topic here"))
 
     def _show_more(self) -> None:
         self._most += limits.TREE_LINES
@@ -299,14 +281,14 @@ class _Topic:
         self._state: TopicState | None = None
         self._history: deque[tuple[datetime, Any]] = deque(maxlen=limits.TOPIC_HISTORY)
         self._field: str | None = None
-        self._content = stack()
+        self._content = sb.stack()
         self.clear()
 
     def clear(self) -> None:
         """Show nothing."""
         self._wanted, self._state = "", None
-        with refilled(self._content):
-            empty("touch_app", text("Choose a topic to see all of it"))
+        with sb.refilled(self._content):
+            sb.empty("touch_app", text("Choose a topic to see all of it"))
 
     async def show(self, state: TopicState) -> None:
         """Show a topic."""
@@ -318,13 +300,13 @@ class _Topic:
         self._state, self._field = state, None
         self._history.clear()
         self._history.extend((each.at, each.value) for each in answer.samples)
-        with refilled(self._content):
-            with row(wrap=False):
-                Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
+        with sb.refilled(self._content):
+            with sb.row(wrap=False):
+                sb.Words("h2", state.topic, "sb-h2 sb-mono sb-topic-title").props["tabindex"] = "-1"
                 if view.is_admin:
                     publishing = partial(publish, self._links, self._link(), state.topic)
                     view.tool("publish", text("Publish on this topic"), publishing)
-            self._body = stack()
+            self._body = sb.stack()
         self.changed(state)
         # On a phone it stands above the tree.
         view.client.run_javascript(
@@ -345,32 +327,32 @@ class _Topic:
     def _draw(self) -> None:
         assert self._state is not None
         state, last = self._state, self._state.last
-        with refilled(self._body):
-            with row():
+        with sb.refilled(self._body):
+            with sb.row():
                 if last.retained:
-                    badge(text("retained"), "accent", icon="push_pin")
-                badge(size(last.bytes))
+                    sb.badge(text("retained"), "accent", icon="push_pin")
+                sb.badge(size(last.bytes))
                 if rate := _rate(last):
-                    badge(rate)
+                    sb.badge(rate)
             count = text.count(
                 last.messages,
                 "{n} message since this page was opened",
                 "{n} messages since this page was opened",
             )
-            facts({text("Last message"): _clock(last.at), text("Counted"): count})
+            sb.facts({text("Last message"): _clock(last.at), text("Counted"): count})
             self._draw_numbers(state)
-            with stack() as values:
+            with sb.stack() as values:
                 if isinstance(state.value, str):
-                    code(state.value or text("(empty)"), label=text("Value"))
+                    sb.code(state.value or text("(empty)"), label=text("Value"))
                 else:
-                    as_json(state.value, label=text("Value"))
+                    sb.as_json(state.value, label=text("Value"))
                 if last.cut:
                     show_all = partial(self._show_all, values)
                     view.button(text("Show all of it"), show_all, icon="unfold_more")
             if len(self._history) > 1:
                 earlier = list(self._history)[-limits.EARLIER_VALUES - 1 : -1][::-1]
-                heading(text("Before that"), level=3)
-                table(
+                sb.heading(text("Before that"), level=3)
+                sb.table(
                     [text("When"), text("Value")],
                     [(_clock(at), short(value)) for at, value in earlier],
                     label=text("Earlier values"),
@@ -399,9 +381,9 @@ class _Topic:
 
     async def _show_all(self, place: ui.element) -> None:
         answer = await view.api(topics.latest, self._wanted, self._link())
-        with refilled(place):
+        with sb.refilled(place):
             for sample in answer.samples:
-                as_json(sample.value, label=text("Value"))
+                sb.as_json(sample.value, label=text("Value"))
 
 
 def _clock(at: datetime) -> str:

@@ -14,29 +14,12 @@ from hub_live.captures.files.formats import FORMATS
 from hub_live.events.kinds import CaptureData
 from hub_live.world.operations import Wanted, look
 from hub_live.world.world import ENTITY
+from hub_web import sb
 from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
 from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.forms import choice, number_field, switch, text_field
 from hub_web.parts.files import download_link, size
-from hub_web.parts.layout import (
-    Cell,
-    Tone,
-    actions,
-    badge,
-    card,
-    cut,
-    empty,
-    facts,
-    folded,
-    grid,
-    heading,
-    note,
-    problem,
-    refilled,
-    row,
-    table,
-)
 from hub_web.parts.names import load_names
 from hub_web.parts.plots import plot
 from hub_web.shell import page
@@ -60,23 +43,23 @@ async def captures() -> None:
         for thing in world.things:
             if thing.topic:
                 values.setdefault((thing.link or "bus", thing.topic), names.value(thing))
-        with refilled(place):
+        with sb.refilled(place):
             if not found:
-                with empty(
+                with sb.empty(
                     "fiber_smart_record",
                     text("No capture yet"),
                     text("Record the values of your home to look at them later, or to try watchers on them."),
                 ):
                     view.button(text("Start a capture"), new, icon="add", kind="primary")
                 return
-            with grid(least=360):
+            with sb.grid(least=360):
                 for each in found:
                     _card(each, values, show)
 
     values: dict[Place, str] = {}
     new = partial(_ask, values, show)
-    with row():
-        note(text("Values recorded into files, until you stop them."))
+    with sb.row():
+        sb.note(text("Values recorded into files, until you stop them."))
         ui.element("div").classes("sb-grow")
         view.button(text("New capture"), new, icon="add", kind="primary")
     place = ui.element("div")
@@ -86,19 +69,19 @@ async def captures() -> None:
 
 
 def _card(capture: CaptureInfo, values: Mapping[Place, str], show: Show) -> None:
-    states: dict[RecordingState, tuple[str, Tone]] = {
+    states: dict[RecordingState, tuple[str, sb.Tone]] = {
         "active": (text("recording"), "good"),
         "stopped": (text("stopped"), "plain"),
         "full": (text("no room"), "warn"),
         "failed": (text("cannot record"), "bad"),
     }
     name = capture.id if capture.owner else text("Watchers")
-    with card(name, icon="fiber_smart_record") as tools:
+    with sb.card(name, icon="fiber_smart_record") as tools:
         with tools:
-            badge(*states[capture.state])
+            sb.badge(*states[capture.state])
         if capture.problem:
-            problem(capture.problem)
-        facts(
+            sb.problem(capture.problem)
+        sb.facts(
             {
                 text("Values"): ", ".join(_value(each, values) for each in capture.topics),
                 text("Messages"): text.number(capture.messages),
@@ -107,16 +90,16 @@ def _card(capture: CaptureInfo, values: Mapping[Place, str], show: Show) -> None
                 text("Since"): view.ago(capture.created_at),
             }
         )
-        with folded(text("As code")):
-            facts(
+        with sb.folded(text("As code")):
+            sb.facts(
                 {
                     text("Topics"): ", ".join(each.topic for each in capture.topics),
                     text("Format"): capture.format + (" (zstd)" if capture.zstd else ""),
                 }
             )
         if not capture.owner:
-            note(text("What watchers see, kept for their back-tests."), classes="sb-small")
-        with actions():
+            sb.note(text("What watchers see, kept for their back-tests."), classes="sb-small")
+        with sb.actions():
             if capture.state != "stopped" and capture.owner:
                 view.button(text("Stop"), partial(_stop, capture.id, show), icon="stop", kind="flat")
             if FORMATS[capture.format].is_series and capture.files:
@@ -140,16 +123,16 @@ async def _plot(capture: str) -> None:
     numbers = await view.api(operations.numbers, capture)
     with view.dialog(capture, wide=True, close=text("Close")):
         if not numbers.lines:
-            note(text("There are no numbers in it."))
+            sb.note(text("There are no numbers in it."))
         for name, line in numbers.lines.items():
             topic, _, field = name.rpartition(" ")
-            heading(field, level=3, classes="sb-mono")
-            cut("p", topic, "sb-muted sb-small")
+            sb.heading(field, level=3, classes="sb-mono")
+            sb.cut("p", topic, "sb-muted sb-small")
             plot(line, label=name, steps=True)
         if numbers.more:
-            note(text("and {n} more", n=numbers.more))
+            sb.note(text("and {n} more", n=numbers.more))
         if numbers.cut:
-            note(text("Only the newest files are drawn."))
+            sb.note(text("Only the newest files are drawn."))
 
 
 async def _files(capture: str) -> None:
@@ -157,13 +140,13 @@ async def _files(capture: str) -> None:
     found = await view.api(operations.list_files, capture)
     with view.dialog(text("Files of {name}", name=capture), wide=True, close=text("Close")):
         if not found:
-            note(text("There is no file yet."))
+            sb.note(text("There is no file yet."))
         else:
             columns = (text("Name"), text("Size"), text("Changed"), "")
-            table(columns, (_file(path, each) for each in reversed(found)), label=text("Files"))
+            sb.table(columns, (_file(path, each) for each in reversed(found)), label=text("Files"))
 
 
-def _file(path: str, file: CapturedFile) -> tuple[Cell, ...]:
+def _file(path: str, file: CapturedFile) -> tuple[sb.Cell, ...]:
     return (
         file.name,
         size(file.bytes),
@@ -194,7 +177,7 @@ async def _ask(values: Mapping[Place, str], show: Show) -> None:
         name = f"{datetime.now(view.zone):%Y-%m-%d}.jsonl"
         path = text_field(text("File"), name, hint=text("In the folder for captures"))
         keep = number_field(text("Keep days"), least=1)
-        with folded(text("As code")):
+        with sb.folded(text("As code")):
             hint = text("One in each line; + and # are wildcards")
             topics = text_field(text("Other topics"), hint=hint, lines=True)
             brokers = {"bus": text("Strawberry's bus"), "home": text("the home broker")}

@@ -8,10 +8,10 @@ from contracts.answers.live import ShownEntry
 from hub_agent.prompt.operations import show_prompt
 from hub_live.memory import operations as memories
 from hub_registry.http.users import list_users
+from hub_web import sb
 from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import search_field, switch, text_field
-from hub_web.parts.layout import Words, badge, card, empty, note, problem, refilled, row, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -25,11 +25,11 @@ async def memory() -> None:
     async def show() -> None:
         wanted = (query.value or "").strip()
         entries = await view.api(memories.entries, wanted)
-        with refilled(place):
+        with sb.refilled(place):
             if not entries and wanted:
-                empty("search_off", text("Nothing found"), text("Other words may find it."))
+                sb.empty("search_off", text("Nothing found"), text("Other words may find it."))
             elif not entries:
-                with empty(
+                with sb.empty(
                     "psychology",
                     text("Nothing is remembered yet"),
                     text("Tell the assistant: remember that the bins go out on Tuesday."),
@@ -39,7 +39,7 @@ async def memory() -> None:
             for entry in entries:
                 categories.setdefault(entry.category, []).append(entry)
             for category, of_it in categories.items():
-                with card(category, icon="bookmark_border"), ui.element("ul").classes("sb-entries"):
+                with sb.card(category, icon="bookmark_border"), ui.element("ul").classes("sb-entries"):
                     for entry in of_it:
                         _entry(entry, show, names)
 
@@ -48,35 +48,35 @@ async def memory() -> None:
         view.notify(text("Taken back: {text}", text=entry.text[:80]))
         await show()
 
-    with row().classes("sb-search"):
+    with sb.row().classes("sb-search"):
         query = search_field(text("Search"), view.showing(show)).classes("sb-grow")
         view.button(text("Undo"), undo, icon="undo")
         view.button(text("Add"), partial(_edit, show), icon="add", kind="primary")
-    note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
+    sb.note(text("Undo takes back your last changes, up to 20, until the hub restarts."), classes="sb-small")
     for each in (await view.api(show_prompt)).problems:
         if "MEMORY.md" in each:
-            problem(each, text("What it said before is shown; nothing is changed until it can be read."))
+            sb.problem(each, text("What it said before is shown; nothing is changed until it can be read."))
     names = {view.user.id: view.user.display_name}
     if view.is_admin:
         names |= {each.id: each.name for each in await view.api(list_users)}
-    place = stack().classes("sb-parts").props("aria-live=polite")
+    place = sb.stack().classes("sb-parts").props("aria-live=polite")
     await show()
 
 
 def _entry(entry: ShownEntry, show: Show, names: dict[str, str]) -> None:
     with ui.element("li").classes("sb-entry-row"):
-        with stack().classes("sb-tight sb-grow"):
-            Words("p", entry.text, "sb-text")
-            with row().classes("sb-small"):
+        with sb.stack().classes("sb-tight sb-grow"):
+            sb.Words("p", entry.text, "sb-text")
+            with sb.row().classes("sb-small"):
                 if entry.private:
-                    badge(text("only for you"), icon="lock")
+                    sb.badge(text("only for you"), icon="lock")
                 if entry.untrusted:
-                    badge(text("after text of strangers"), "warn")
+                    sb.badge(text("after text of strangers"), "warn")
                 said = text("written in the file")
                 if entry.at:
                     person = names.get(entry.by or "", entry.by or "")
                     said = text("{person}, {time}", person=person, time=view.ago(entry.at))
-                Words("span", said.lstrip(", "), "sb-muted")
+                sb.Words("span", said.lstrip(", "), "sb-muted")
                 if entry.conversation:
                     path = f"/chat/{part(entry.conversation)}"
                     view.link(text("Conversation"), path, classes="sb-small")

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_live.topics.operations import PublishBody
 from hub_server.http.skills import publish as send_message
+from hub_web import sb
 from hub_web.parts.calls.forms import choice, switch, text_field
 from hub_web.parts.files import size
-from hub_web.parts.layout import code, facts, note, problem
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -52,7 +52,7 @@ def publish(links: Mapping[str, str], link: str, topic: str) -> None:
 
     with view.form(text("Publish a message"), send, yes=text("Continue")):
         where = choice(text("Broker"), links, link)
-        rule = note("")
+        rule = sb.note("")
         name = text_field(text("Topic"), topic if link == "home" or topic.startswith(own) else own)
         payload = text_field(text("Payload"), lines=True, hint=text("Sent as it stands here"))
         retain = switch(text("The broker keeps it (retained)"))
@@ -63,7 +63,7 @@ def publish(links: Mapping[str, str], link: str, topic: str) -> None:
 async def _is_meant(message: PublishBody, broker: str) -> bool:
     def show() -> None:
         kept = text("Yes, until it is replaced") if message.retain else text("No")
-        facts(
+        sb.facts(
             {
                 text("Broker"): broker,
                 text("Topic"): message.topic,
@@ -71,10 +71,10 @@ async def _is_meant(message: PublishBody, broker: str) -> bool:
                 text("Size"): size(len(message.payload.encode())),
             }
         )
-        problem(
+        sb.problem(
             text("This is sent as it is, and devices may act on it at once."),
             text("Strawberry checks nothing of it. A skill is the safer way to act on a device."),
         )
-        code(message.payload or text("(empty)"), label=text("Payload"))
+        sb.code(message.payload or text("(empty)"), label=text("Payload"))
 
     return await view.ask(text("Publish this?"), yes=text("Publish"), danger=True, show=show)

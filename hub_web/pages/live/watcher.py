@@ -29,39 +29,19 @@ from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.definition import Approval
 from hub_live.watchers.operations import TestRequest
 from hub_live.watchers.words.sentence import plain
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
 from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.calls.forms import choice, text_field
-from hub_web.parts.layout import (
-    Cell,
-    Tone,
-    Words,
-    actions,
-    badge,
-    card,
-    dot,
-    facts,
-    failure,
-    folded,
-    heading,
-    note,
-    problem,
-    refilled,
-    row,
-    sentence,
-    stack,
-    table,
-)
 from hub_web.parts.plots import Mark, plot
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
-_TRUTHS: Final[dict[bool | None, tuple[Tone, str]]] = {
+_TRUTHS: Final[dict[bool | None, tuple[sb.Tone, str]]] = {
     True: ("accent", "true"),
     False: ("plain", "false"),
     None: ("warn", "not known yet"),
@@ -89,21 +69,21 @@ class _Watcher:
         self._name = self._watcher.name
         view.title(self._watcher.title)
         captures = await view.api(list_captures)
-        self._head = stack()
-        with folded(text("As code")), card(text("Condition"), icon="rule"):
-            note(text("While it is false, no model is asked. You can change it."))
+        self._head = sb.stack()
+        with sb.folded(text("As code")), sb.card(text("Condition"), icon="rule"):
+            sb.note(text("While it is false, no model is asked. You can change it."))
             self._predicate = text_field(text("Predicate"), self._watcher.predicate or "", lines=True)
             self._predicate.props("input-class=sb-mono spellcheck=false")
-            self._checked = stack().props("aria-live=polite")
+            self._checked = sb.stack().props("aria-live=polite")
             # What was said of another one is no longer so.
             self._predicate.on_value_change(self._checked.clear)
-            with actions():
+            with sb.actions():
                 propose = partial(self._check_with, None)
                 view.button(text("Propose another"), propose, icon="auto_awesome", kind="flat")
                 view.button(text("Check"), self._check, icon="done")
                 self._save = view.button(text("Save"), self._approve, kind="plain")
-        with card(text("Try it on what was recorded"), icon="history"):
-            with row().classes("sb-search"):
+        with sb.card(text("Try it on what was recorded"), icon="history"):
+            with sb.row().classes("sb-search"):
                 since: dict[str, str] = {
                     "1h": text("the last hour"),
                     "1d": text("the last day"),
@@ -114,8 +94,8 @@ class _Watcher:
                         since[f"capture {each.id}"] = text("the capture {name}", name=each.id)
                 self._since = choice(text("Recorded in"), since, "1d").classes("sb-narrow")
                 view.button(text("Back-test"), self._test, icon="play_arrow", kind="primary")
-            self._report = stack().props("aria-live=polite")
-        self._rest = stack().classes("sb-parts")
+            self._report = sb.stack().props("aria-live=polite")
+        self._rest = sb.stack().classes("sb-parts")
         await self._show()
         view.on_event(WatcherData, self._heard)
 
@@ -136,9 +116,9 @@ class _Watcher:
         if head != self._shown:
             # Its buttons stay in their place while only counts and history change.
             self._shown = head
-            with refilled(self._head):
+            with sb.refilled(self._head):
                 self._build_head()
-        with refilled(self._rest):
+        with sb.refilled(self._rest):
             self._build_rest()
 
     # -- what it is -------------------------------------------------------------------------------
@@ -146,24 +126,24 @@ class _Watcher:
     def _build_head(self) -> None:
         shown = self._watcher
         is_draft = shown.state == "draft"
-        with card(classes="sb-attention" if is_draft else ""):
-            sentence(text.message(shown.sentence), "sb-lead sb-wrap")
-            with row():
-                badge(*state_of(shown))
+        with sb.card(classes="sb-attention" if is_draft else ""):
+            sb.sentence(text.message(shown.sentence), "sb-lead sb-wrap")
+            with sb.row():
+                sb.badge(*state_of(shown))
                 if shown.state == "active" and shown.predicate:
-                    dot(*truth_of(shown))
+                    sb.dot(*truth_of(shown))
                 if shown.snoozed_until:
-                    note(text("quiet until {time}", time=view.at(shown.snoozed_until)))
+                    sb.note(text("quiet until {time}", time=view.at(shown.snoozed_until)))
             if shown.note:
-                note(text.message(shown.note))
+                sb.note(text.message(shown.note))
             if not shown.allow:
-                note(text("It notifies you, and calls nothing."))
-            with folded(text("What exactly is called")) if shown.allow else nullcontext():
+                sb.note(text("It notifies you, and calls nothing."))
+            with sb.folded(text("What exactly is called")) if shown.allow else nullcontext():
                 for call in shown.allow:
-                    Words("p", called(call), "sb-code sb-wrap")
+                    sb.Words("p", called(call), "sb-code sb-wrap")
             if is_draft:
-                note(text("It does nothing until you approve its condition and these calls."))
-            with actions():
+                sb.note(text("It does nothing until you approve its condition and these calls."))
+            with sb.actions():
                 edit = f"/watchers/{part(self._name)}/edit"
                 view.button(text("Edit"), lambda: view.go(edit), icon="edit", kind="flat")
                 if is_draft:
@@ -191,13 +171,13 @@ class _Watcher:
 
     def _build_rest(self) -> None:
         shown = self._watcher
-        with card(text("What it sees"), icon="sensors"):
+        with sb.card(text("What it sees"), icon="sensors"):
             every = text("at intervals of {time}", time=lasting(shown.every_s)) if shown.every_s else ""
             every = "" if shown.predicate else every
             sees = {name: source_line(source) for name, source in shown.topics.items()}
-            with folded(text("As code")) if sees else nullcontext():
-                facts(sees)
-            facts(
+            with sb.folded(text("As code")) if sees else nullcontext():
+                sb.facts(sees)
+            sb.facts(
                 {
                     text("It looks"): shown.schedule or every or text("when a value changes"),
                     text("Next time"): view.at(shown.next_at),
@@ -207,27 +187,27 @@ class _Watcher:
                     text("Cost"): text.count(shown.tokens, "{n} token", "{n} tokens"),
                 }
             )
-        with card(text("Why it did something, or nothing"), icon="troubleshoot"):
+        with sb.card(text("Why it did something, or nothing"), icon="troubleshoot"):
             if not self._looks:
-                note(text("It has not looked at its values since the hub was started."))
+                sb.note(text("It has not looked at its values since the hub was started."))
             else:
                 seen = (text("When"), text("What came of it"), text("Values"))
-                table(seen, map(_look, self._looks), label=text("Why it did something, or nothing"))
-        with card(text("History"), icon="list"):
+                sb.table(seen, map(_look, self._looks), label=text("Why it did something, or nothing"))
+        with sb.card(text("History"), icon="list"):
             if not shown.history:
-                note(text("It has not decided anything yet."))
+                sb.note(text("It has not decided anything yet."))
                 return
             columns = (text("When"), text("Decision"), text("Why"), text("Values"), text("Tokens"))
             rows = [self._row(entry) for entry in shown.history]
-            table(columns, rows, label=text("History"))
+            sb.table(columns, rows, label=text("History"))
 
-    def _row(self, entry: DecisionEntry) -> tuple[Cell, ...]:
+    def _row(self, entry: DecisionEntry) -> tuple[sb.Cell, ...]:
         def decision() -> None:
-            badge(decision_of(entry.decision), kind_of(entry.decision).tone)
+            sb.badge(decision_of(entry.decision), kind_of(entry.decision).tone)
 
         def why() -> None:
-            with stack().classes("sb-tight"):
-                Words("span", text.message(entry.reason), "sb-text")
+            with sb.stack().classes("sb-tight"):
+                sb.Words("span", text.message(entry.reason), "sb-text")
                 _did(entry.actions)
 
         tokens = text.number(entry.tokens) if entry.tokens else ""
@@ -244,17 +224,17 @@ class _Watcher:
             found = await view.api(operations.check, self._name, predicate)
         except StrawberryError as error:
             with self._checked:
-                failure(error)
+                sb.failure(error)
             return
         with self._checked:
             if found.predicate:
                 self._predicate.value = found.predicate
             if found.note:
-                problem(found.note)
+                sb.problem(found.note)
             else:
-                dot("good", text("It can be read, and its values are there."))
+                sb.dot("good", text("It can be read, and its values are there."))
             if found.latest:
-                Words("p", " · ".join(_values(found.latest).splitlines()), "sb-mono sb-muted sb-text")
+                sb.Words("p", " · ".join(_values(found.latest).splitlines()), "sb-mono sb-muted sb-text")
 
     async def _approve(self) -> None:
         predicate = (self._predicate.value or "").strip()
@@ -284,9 +264,9 @@ class _Watcher:
             lines=True,
         )
         report = await view.api(operations.test, self._name, data)
-        with refilled(self._report):
+        with sb.refilled(self._report):
             if not report.evaluated:
-                note(
+                sb.note(
                     text("Nothing is recorded there yet. What a watcher sees is recorded from its start on.")
                 )
                 return
@@ -294,14 +274,14 @@ class _Watcher:
             count = text.count(
                 report.fired, "It would have fired {n} time.", "It would have fired {n} times."
             )
-            Words("p", count, "sb-strong sb-lead")
+            sb.Words("p", count, "sb-strong sb-lead")
             marks = [Mark(each.at, view.at(each.at), "warn") for each in fired]
             marks += [Mark(each.since, text("a gap"), "plain") for each in report.gaps]
             for name, line in (report.lines or {}).items():
-                heading(name, level=3, classes="sb-mono")
+                sb.heading(name, level=3, classes="sb-mono")
                 plot(line, label=name, marks=marks, steps=True)
             if report.lines:
-                note(
+                sb.note(
                     text("Dashed lines: it would have fired. Grey ones: nothing was heard from there on."),
                     classes="sb-small",
                 )
@@ -310,11 +290,13 @@ class _Watcher:
                     (view.at(each.at), _values(each.values))
                     for each in fired[: limits.WATCHER_DECISIONS_SHOWN]
                 ]
-                table((text("When"), text("Values")), rows, label=text("Times at which it would have fired"))
+                sb.table(
+                    (text("When"), text("Values")), rows, label=text("Times at which it would have fired")
+                )
             if len(fired) > limits.WATCHER_DECISIONS_SHOWN:
-                note(text("and {n} more", n=report.fired - limits.WATCHER_DECISIONS_SHOWN))
+                sb.note(text("and {n} more", n=report.fired - limits.WATCHER_DECISIONS_SHOWN))
             if report.unknown:
-                note(
+                sb.note(
                     text(
                         "Unknown {n} of {all} times: {reason}",
                         n=report.unknown,
@@ -345,15 +327,15 @@ class _Watcher:
             view.go("/watchers")
 
 
-def _look(look: TraceEntry) -> tuple[Cell, ...]:
+def _look(look: TraceEntry) -> tuple[sb.Cell, ...]:
     def outcome() -> None:
         times = f" ({text.count(look.count, '{n} time', '{n} times')})" if look.count > 1 else ""
-        with stack().classes("sb-tight"):
-            Words("span", text.sentence(look.outcome).rstrip(".") + times, "sb-text")
+        with sb.stack().classes("sb-tight"):
+            sb.Words("span", text.sentence(look.outcome).rstrip(".") + times, "sb-text")
             _did(look.actions)
             for part in look.parts:
                 tone, words = _TRUTHS[part.truth]
-                dot(tone, f"{plain(text.message(part.text))}: {text(words)}").classes("sb-muted")
+                sb.dot(tone, f"{plain(text.message(part.text))}: {text(words)}").classes("sb-muted")
 
     return view.ago(look.at), outcome, _values(look.values)
 
@@ -364,10 +346,10 @@ def _did(calls: Sequence[MadeCall]) -> None:
     for each in calls:
         outcome = text.message(each.error or "") or words[each.outcome]
         said = plain(text.message(each.said or each.path))
-        Words("span", f"{said}: {outcome}", "sb-muted sb-text")
-    with folded(text("What exactly is called")) if calls else nullcontext():
+        sb.Words("span", f"{said}: {outcome}", "sb-muted sb-text")
+    with sb.folded(text("What exactly is called")) if calls else nullcontext():
         for call in calls:
-            Words("span", called(call), "sb-code sb-wrap")
+            sb.Words("span", called(call), "sb-code sb-wrap")
 
 
 def _values(values: dict[str, Json]) -> str:

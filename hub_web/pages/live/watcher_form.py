@@ -12,12 +12,12 @@ from hub_live import limits
 from hub_live.watchers import operations
 from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest, free_name
 from hub_live.watchers.words.reading import title_of
+from hub_web import sb
 from hub_web.api import part
 from hub_web.pages.live.watcher_words import SentenceForm, load_choices
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.calls.calls import labels_of, method_summary
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
-from hub_web.parts.layout import Words, actions, card, folded, note, refilled, row, stack
 from hub_web.parts.times import lasting
 from hub_web.shell import page
 from hub_web.texts import text
@@ -32,10 +32,10 @@ _OFTEN: Final = (60, 300, 3_600)
 
 @page("/watchers/new", title="New watcher", icon="visibility", writer=True)
 async def new_watcher() -> None:
-    place = stack()
+    place = sb.stack()
 
     async def with_model() -> None:
-        with refilled(place):
+        with sb.refilled(place):
             await _Form().open()
 
     with place:
@@ -72,7 +72,7 @@ class _Form:
         """Build the page."""
         present = self._watcher
         self._choices = await load_choices()
-        with card(text("In your words"), icon="edit_note"):
+        with sb.card(text("In your words"), icon="edit_note"):
             self._words = text_field(
                 text("What should it do?"),
                 present.instruction if present else "",
@@ -80,10 +80,10 @@ class _Form:
                 lines=True,
             )
             self._name = text_field(text("Name"), present.title if present else "")
-        with card(text("What it sees"), icon="sensors"):
+        with sb.card(text("What it sees"), icon="sensors"):
             self._seen = choice(text("Values of your home"), self._choices.names, [], several=True)
             sources = present.topics if present else {}
-            with folded(text("As code")):
+            with sb.folded(text("As code")):
                 self._topics = text_field(
                     text("Topics") if present else text("Other topics"),
                     "\n".join(f"{name} = {source_line(each)}" for name, each in sources.items()),
@@ -93,20 +93,20 @@ class _Form:
                 if present:
                     self._predicate = text_field(text("Predicate"), present.predicate or "", lines=True)
                     self._predicate.props("input-class=sb-mono spellcheck=false")
-        with card(text("What it may do"), icon="bolt"):
-            note(
+        with sb.card(text("What it may do"), icon="bolt"):
+            sb.note(
                 text("It notifies you. It may also call what you choose here, with exactly these arguments.")
             )
             paths = {path: self._choices.method(path) for path in (*self._choices.methods, *self._allowed)}
             self._paths = choice(text("Calls"), paths, list(self._allowed), several=True)
             self._paths.on_value_change(self._show_calls)
-            self._forms = stack()
+            self._forms = sb.stack()
             self._show_calls()
-        with card(text("When"), icon="schedule"):
+        with sb.card(text("When"), icon="schedule"):
             self._timing()
         if present:
-            note(text("With calls, it does nothing after a change until you approve it again."))
-        with actions():
+            sb.note(text("With calls, it does nothing after a change until you approve it again."))
+        with sb.actions():
             back = f"/watchers/{part(present.name)}" if present else "/watchers"
             view.button(text("Cancel"), lambda: view.go(back), kind="flat")
             if present:
@@ -124,7 +124,7 @@ class _Form:
         chosen = "every_s" if every_s else "schedule" if schedule else "on_change"
         every = every_s or limits.DEFAULT_EVERY_S
         often = {each: lasting(each) for each in sorted({*_OFTEN, every})}
-        with row().classes("sb-search"):
+        with sb.row().classes("sb-search"):
             self._when = choice(text("It looks"), when, chosen).classes("sb-narrow")
             self._seconds = choice(text("Every"), often, every).classes("sb-narrow")
             self._schedule = text_field(
@@ -142,7 +142,7 @@ class _Form:
         with self._forms:
             for path in self._paths.value or []:
                 with ui.element("fieldset").classes("sb-fieldset sb-form"):
-                    Words("legend", self._choices.method(path), title=path)
+                    sb.Words("legend", self._choices.method(path), title=path)
                     self._calls[path] = self._call(path)
 
     def _call(self, path: str) -> tuple[SchemaForm | None, dict[str, Json]]:
@@ -150,11 +150,11 @@ class _Form:
         found, given = self._choices.methods.get(path), self._allowed.get(path, {})
         kept = {name: each for name, each in given.items() if found is None or _is_rule(each)}
         for name, each in kept.items():
-            note(f"{name} = {rule_of(each)}", classes="sb-mono")
+            sb.note(f"{name} = {rule_of(each)}", classes="sb-mono")
         if found is None:
             return None, kept
         skill, method = found
-        note(method_summary(skill, method))
+        sb.note(method_summary(skill, method))
         schema = method.parameters
         fields = {name: each for name, each in schema.get("properties", {}).items() if name not in kept}
         needed = [name for name in schema.get("required", ()) if name not in kept]

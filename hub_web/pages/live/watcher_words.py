@@ -24,23 +24,12 @@ from hub_live.world.operations import Wanted, look
 from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
+from hub_web import sb
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.calls import labels_of, method_words
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
-from hub_web.parts.layout import (
-    Words,
-    actions,
-    card,
-    folded,
-    icon_button,
-    note,
-    refilled,
-    row,
-    sentence,
-    stack,
-)
 from hub_web.parts.names import load_names, now_words
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
@@ -129,16 +118,16 @@ class SentenceForm:
         for key, thing in self._choices.things.items():
             self._add_value(source_of(thing), self._choices.names[key])
         if self._watcher is None:
-            with card(text("In one sentence"), icon="edit_note"):
+            with sb.card(text("In one sentence"), icon="edit_note"):
                 hint = text("For example: tell me when the disk is above 95 %")
                 self._said = text_field(text("What should happen, and when?"), hint=hint, lines=True)
                 self._said.classes("sb-draft")
-                with actions():
+                with sb.actions():
                     view.button(text("Let a model decide"), self._on_model or (lambda: None), kind="flat")
                     view.button(text("Choose the parts"), lambda: self._build(None), kind="flat")
                     view.button(text("Understand"), self._understand, icon="auto_awesome", kind="primary")
-        self._told = stack().props("aria-live=polite")
-        self._place = stack().classes("sb-parts")
+        self._told = sb.stack().props("aria-live=polite")
+        self._place = sb.stack().classes("sb-parts")
         if self._watcher is not None:
             kept = {"name", "title", "topics", "predicate", "schedule", "then", "dry_run"}
             given = self._watcher.model_dump(include=kept, exclude_none=True)
@@ -159,23 +148,23 @@ class SentenceForm:
         self._told.clear()
         for source in given.topics.values() if given else ():
             self._add_value(source, source.topic)
-        with refilled(self._place):
-            with card(text("When"), icon="schedule"):
+        with sb.refilled(self._place):
+            with sb.card(text("When"), icon="schedule"):
                 self._build_when(given)
-            with card(text("Then"), icon="bolt"):
+            with sb.card(text("Then"), icon="bolt"):
                 self._steps = [_Step(each) for each in given.then] if given else [_Step(_EMPTY)]
-                self._list = stack()
+                self._list = sb.stack()
                 self._build_steps()
-                with actions().classes("sb-start"):
+                with sb.actions().classes("sb-start"):
                     add = partial(self._change_steps, add=True)
                     view.button(text("Add a step"), add, icon="add", kind="flat")
-            with card():
+            with sb.card():
                 said = self._said.value or "" if self._watcher is None else ""
                 self._own_title = given.title if given else title_of(said)
                 self._title = text_field(text("Name"), self._own_title)
                 dry_run = text("Dry run: decide and report, but call nothing")
                 self._dry = switch(dry_run, bool(given and given.dry_run))
-                with actions():
+                with sb.actions():
                     view.button(text("Cancel"), lambda: view.go("/watchers"), kind="flat")
                     label = text("Save") if self._watcher else text.of("a watcher", "Make it")
                     view.button(label, self._make, icon="check", kind="primary")
@@ -199,9 +188,9 @@ class SentenceForm:
             controls = self._controls(request)
         except StrawberryError:
             return  # half typed: the last sentence stays
-        with refilled(self._told), card(classes="sb-attention"):
-            sentence(text.message(said), "sb-lead sb-wrap", controls=controls)
-            note(text("Press a bold part to change it."))
+        with sb.refilled(self._told), sb.card(classes="sb-attention"):
+            sb.sentence(text.message(said), "sb-lead sb-wrap", controls=controls)
+            sb.note(text("Press a bold part to change it."))
         is_first, self._drawn = self._drawn is None, request
         title = title_of(_PLACE.sub("", text.message(plain(said))))
         if is_first and self._watcher is not None:
@@ -240,7 +229,7 @@ class SentenceForm:
             "sunrise": text("At sunrise"),
             "code": text("At other times"),
         }
-        with row().classes("sb-search"):
+        with sb.row().classes("sb-search"):
             self._begins = choice(text("Begins"), begins, times[0]).classes("sb-narrow")
             self._time = text_field(text("Time"), times[1] or "07:00").classes("sb-narrow")
             dated = {"day", "weekday", "weekend", "code", *WEEKDAYS}
@@ -250,16 +239,16 @@ class SentenceForm:
         found = condition_of(predicate, topics) if predicate else Condition()
         self._code: Any = None
         if found is None:
-            note(text("This condition has no controls: it is changed as code."))
-            with folded(text("As code")):
+            sb.note(text("This condition has no controls: it is changed as code."))
+            with sb.folded(text("As code")):
                 self._code = text_field(text("Predicate"), predicate, lines=True).props("input-class=sb-mono")
             return
         self._rows = []
-        self._conditions = stack()
+        self._conditions = sb.stack()
         is_timed = times[0] != "value"
         for each in found.parts or (() if is_timed else (Part(),)):
             self._add_row(each, topics)
-        with actions().classes("sb-start"):
+        with sb.actions().classes("sb-start"):
             view.button(text("Add a condition"), lambda: self._add_row(Part(), {}), icon="add", kind="flat")
         only = {
             "": text("At any time"),
@@ -267,7 +256,7 @@ class SentenceForm:
             "down": text("While it is dark"),
             "up": text("While it is light"),
         }
-        with row().classes("sb-search"):
+        with sb.row().classes("sb-search"):
             self._only = choice(text("Only"), only, found.only).classes("sb-narrow")
             self._from = text_field(text("From"), found.begin or "22:00").classes("sb-narrow")
             self._until = text_field(text("Until"), found.end or "06:00").classes("sb-narrow")
@@ -287,7 +276,7 @@ class SentenceForm:
             "off": text("is off"),
             "changed": text("changes"),
         }
-        with self._conditions, row().classes("sb-search") as line:
+        with self._conditions, sb.row().classes("sb-search") as line:
             key = _key(topics[given.name]) if given.name else None
             value = choice(text("Value"), self._names, key).classes("sb-grow")
             relation = choice(text("Compared"), relations, given.relation).classes("sb-narrow")
@@ -301,7 +290,7 @@ class SentenceForm:
                 line.delete()
                 await self._draw()
 
-            icon_button("close", text("Remove this condition"), remove)
+            sb.icon_button("close", text("Remove this condition"), remove)
         self._follow()
 
     def _complete_rows(self, *, is_final: bool = False) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -338,22 +327,22 @@ class SentenceForm:
     # -- then -------------------------------------------------------------------------------------
 
     def _build_steps(self) -> None:
-        with refilled(self._list):
+        with sb.refilled(self._list):
             for number, each in enumerate(self._steps):
                 with ui.element("fieldset").classes("sb-fieldset sb-form"):
-                    Words("legend", text("Step {n}", n=number + 1))
+                    sb.Words("legend", text("Step {n}", n=number + 1))
                     self._build_step(each)
-                    with row():
+                    with sb.row():
                         if number:
                             self._mover(number, number - 1, "arrow_upward", text("Earlier"))
                         if number + 1 < len(self._steps):
                             self._mover(number, number + 1, "arrow_downward", text("Later"))
                         remove = partial(self._change_steps, remove=number)
-                        icon_button("close", text("Remove this step"), remove)
+                        sb.icon_button("close", text("Remove this step"), remove)
         self._follow()
 
     def _mover(self, number: int, other: int, icon: str, label: str) -> None:
-        icon_button(icon, label, partial(self._change_steps, swap=(number, other)))
+        sb.icon_button(icon, label, partial(self._change_steps, swap=(number, other)))
 
     async def _change_steps(
         self, *, add: bool = False, remove: int | None = None, swap: tuple[int, int] | None = None
@@ -380,13 +369,13 @@ class SentenceForm:
         what = choice(text("What is done"), does, given.call or _TELL)
         told = text_field(text("Text"), given.notify or "", hint=text("Names in braces stand for values."))
         told.bind_visibility_from(what, "value", value=_TELL)
-        place = stack()
+        place = sb.stack()
         form: SchemaForm | None = None
 
         def show(arguments: Mapping[str, Json]) -> None:
             nonlocal form
             form = None
-            with refilled(place):
+            with sb.refilled(place):
                 skill, method = methods.get(what.value, (None, None))
                 if skill and method and method.parameters.get("properties"):
                     label = labels_of(skill)
@@ -395,7 +384,7 @@ class SentenceForm:
 
         show(given.arguments)
         what.on_value_change(lambda: show({}))
-        with row().classes("sb-search"):
+        with sb.row().classes("sb-search"):
             after = _delay(text("After"), given.after or "", text("At once"))
             still = switch(text("Only if it is still so"), given.if_still)
             still.bind_visibility_from(after, "value", bool)
@@ -447,7 +436,7 @@ class SentenceForm:
             text("Make this watcher?"),
             text("It does this without asking again:"),
             yes=text.of("a watcher", "Make it"),
-            show=lambda: sentence(text.message(told), "sb-lead sb-wrap"),
+            show=lambda: sb.sentence(text.message(told), "sb-lead sb-wrap"),
         ):
             return
         made = await view.api(operations.create, request)

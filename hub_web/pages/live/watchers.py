@@ -10,17 +10,17 @@ from contracts.answers.watchers import Allowed, MadeCall, WatcherSummary
 from hub_live.events.kinds import WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_watchers
+from hub_web import sb
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
-from hub_web.parts.layout import Tone, Words, badge, cut, dot, empty, grid, note, refilled, row, sentence
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
 
 
-def state_of(watcher: WatcherSummary) -> tuple[str, Tone]:
+def state_of(watcher: WatcherSummary) -> tuple[str, sb.Tone]:
     """Return the state of a watcher in words, and how it looks."""
-    known: dict[str, tuple[str, Tone]] = {
+    known: dict[str, tuple[str, sb.Tone]] = {
         "active": (text("active"), "good"),
         "draft": (text("draft"), "accent"),
         "paused": (text("paused"), "plain"),
@@ -30,7 +30,7 @@ def state_of(watcher: WatcherSummary) -> tuple[str, Tone]:
     return (text("{state}, dry run", state=words) if watcher.dry_run else words), tone
 
 
-def truth_of(watcher: WatcherSummary) -> tuple[Tone, str]:
+def truth_of(watcher: WatcherSummary) -> tuple[sb.Tone, str]:
     """Return what the predicate says now."""
     if watcher.truth is None:
         return "warn", text.message(watcher.reason) or text("not known yet")
@@ -59,8 +59,10 @@ def rule_of(rule: Any) -> str:
 @page("/watchers", title="Watchers", icon="visibility", menu=40, writer=True)
 async def watchers() -> None:
     """Show all watchers, live."""
-    with row():
-        note(text("One with a condition costs nothing while that is false. They do only what you approved."))
+    with sb.row():
+        sb.note(
+            text("One with a condition costs nothing while that is false. They do only what you approved.")
+        )
         ui.element("div").classes("sb-grow")
         view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
     place = ui.element("div")
@@ -68,9 +70,9 @@ async def watchers() -> None:
     @one_at_a_time
     async def show() -> None:
         found = await view.api(list_watchers)
-        with refilled(place):
+        with sb.refilled(place):
             if not found:
-                with empty(
+                with sb.empty(
                     "visibility",
                     text("No watcher yet"),
                     text("Say in words what should be kept an eye on, such as a full disk or an open door."),
@@ -78,7 +80,7 @@ async def watchers() -> None:
                     new = partial(view.go, "/watchers/new")
                     view.button(text("Make a watcher"), new, icon="add", kind="primary")
                 return
-            with grid(least=340):
+            with sb.grid(least=340):
                 for each in sorted(found, key=lambda each: each.state != "draft"):
                     _card(each)
 
@@ -92,18 +94,18 @@ def _card(watcher: WatcherSummary) -> None:
     link = ui.link("", f"/watchers/{part(watcher.name)}")
     with link.classes("sb-card sb-card-link"):
         with ui.element("div").classes("sb-card-head"):
-            cut("h2", watcher.title, "sb-h2")
+            sb.cut("h2", watcher.title, "sb-h2")
             with ui.element("div").classes("sb-card-tools"):
-                badge(*state_of(watcher))
-        sentence(text.message(watcher.sentence), "sb-clamp")
+                sb.badge(*state_of(watcher))
+        sb.sentence(text.message(watcher.sentence), "sb-clamp")
         if watcher.note and not watcher.predicate:
-            note(text.message(watcher.note), classes="sb-small")
-        with row().classes("sb-small"):
+            sb.note(text.message(watcher.note), classes="sb-small")
+        with sb.row().classes("sb-small"):
             if watcher.state == "draft":
-                dot("accent", text("waits for your approval"))
+                sb.dot("accent", text("waits for your approval"))
             elif watcher.state == "active" and watcher.predicate:
-                dot(*truth_of(watcher))
-            Words("span", text.count(watcher.fired, "fired {n} time", "fired {n} times"), "sb-muted")
+                sb.dot(*truth_of(watcher))
+            sb.Words("span", text.count(watcher.fired, "fired {n} time", "fired {n} times"), "sb-muted")
             if last:
                 when = f"{decision_of(last.decision)} {view.ago(last.at)}"
-                Words("span", when, "sb-muted")
+                sb.Words("span", when, "sb-muted")

@@ -12,9 +12,9 @@ from agent_core.models.providers import PROVIDERS, Provider
 from agent_core.setup.writing import name_for, own_variable
 from hub_server.system import models as operations
 from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, TriedModel
+from hub_web import sb
 from hub_web.parts.calls.forms import choice, refuse, text_field
 from hub_web.parts.files import size
-from hub_web.parts.layout import Words, actions, dot, heading, note, problem, refilled, stack
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 from hub_web.view import view
@@ -24,12 +24,12 @@ def show_result(tried: TriedModel) -> None:
     """Show what came of a test."""
     time = milliseconds(1_000 * tried.first_s)
     if tried.problem:
-        problem(text("It does not answer"), tried.problem)
+        sb.problem(text("It does not answer"), tried.problem)
     elif tried.advice:
-        dot("warn", text("answers after {time}", time=time))
-        note(text.message(tried.advice), classes="sb-small")
+        sb.dot("warn", text("answers after {time}", time=time))
+        sb.note(text.message(tried.advice), classes="sb-small")
     else:
-        dot("good", text("answers after {time}, and calls tools", time=time))
+        sb.dot("good", text("answers after {time}, and calls tools", time=time))
 
 
 class Adding:
@@ -48,32 +48,32 @@ class Adding:
 
     def show(self) -> None:
         """Show the first step; the others follow below it."""
-        with stack():
-            heading(text("Where does it run?"), level=3)
+        with sb.stack():
+            sb.heading(text("Where does it run?"), level=3)
             with ui.element("div").classes("sb-tiles"):
                 # Where nothing leaves the house comes first.
                 for provider in sorted(PROVIDERS.values(), key=lambda each: not each.is_local):
                     self._tile(provider)
-            self._rest = stack()
+            self._rest = sb.stack()
 
     def _tile(self, provider: Provider) -> None:
         tile = ui.button(color=None, on_click=lambda: self._choose(provider)).props("no-caps unelevated")
         tile.classes("sb-tile").props["aria-pressed"] = "false"
         with tile, ui.element("span").classes("sb-tile-in"):
             ui.icon(provider.icon)
-            Words("span", text(provider.title or provider.label), "sb-strong")
-            Words("span", text(provider.subtitle or provider.about), "sb-muted sb-small")
+            sb.Words("span", text(provider.title or provider.label), "sb-strong")
+            sb.Words("span", text(provider.subtitle or provider.about), "sb-muted sb-small")
         self._tiles[provider.name] = tile
 
     async def _choose(self, provider: Provider) -> None:
         self._provider = provider
         for name, tile in self._tiles.items():
             tile.props(f"aria-pressed={'true' if name == provider.name else 'false'}")
-        with refilled(self._rest):
+        with sb.refilled(self._rest):
             await self._second(provider)
 
     async def _second(self, provider: Provider, asked: str | None = None) -> None:
-        heading(text("Which one?"), level=3)
+        sb.heading(text("Which one?"), level=3)
         local: tuple[LocalModel, ...] = ()
         self._server = ""
         if provider.is_local:
@@ -81,7 +81,7 @@ class Adding:
                 found = await view.api(operations.list_ollamas, asked)
             for server in found[:1]:
                 if server.problem:
-                    problem(server.problem)
+                    sb.problem(server.problem)
                 local = server.models
                 # The hub may find it by a variable of its own, which an entry does not go by.
                 self._server = server.address if server.address != provider.address else ""
@@ -102,21 +102,21 @@ class Adding:
             if not provider.is_local:
                 hint = text("Kept in the hub's own file of secrets, and never shown again.")
                 self._key = text_field(text("Key"), secret=True, hint=hint)
-        heading(text("Does it answer?"), level=3)
+        sb.heading(text("Does it answer?"), level=3)
         self._tried = ui.element("div").props("aria-live=polite")
         self._known = {each.name: each for each in local}
-        with actions():
+        with sb.actions():
             view.button(text("Test"), self._try, icon="play_arrow")
             view.button(text("Use this model"), self._save, kind="primary", icon="check")
 
     def _look_again(self, provider: Provider, asked: str) -> None:
         async def look() -> None:
-            with refilled(self._rest):
+            with sb.refilled(self._rest):
                 await self._second(provider, (address.value or "").strip() or None)
 
         hint = text("Ollama on another machine: for example http://192.168.1.5:11434")
         address = text_field(text("Address of Ollama"), asked, hint=hint)
-        with actions():
+        with sb.actions():
             view.button(text("Look again"), look, icon="refresh")
 
     def _entry(self) -> ModelEntry:
@@ -143,7 +143,7 @@ class Adding:
     async def _try(self) -> TriedModel:
         key = SecretStr(self._secret) if self._secret else None
         tried = await view.api(operations.try_model, ModelTest.model_construct(entry=self._entry(), key=key))
-        with refilled(self._tried):
+        with sb.refilled(self._tried):
             show_result(tried)
         return tried
 

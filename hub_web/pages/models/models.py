@@ -12,11 +12,11 @@ from agent_core.models.ollama import LocalModel
 from agent_core.setup.writing import name_for
 from hub_server.system import models as operations
 from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, ShownModelEntry
+from hub_web import sb
 from hub_web.pages.models.adding import Adding, show_result
 from hub_web.pages.models.ollama import Ollama
 from hub_web.parts.calls.forms import choice, number_field, text_field
 from hub_web.parts.home.message_box import MessageBox
-from hub_web.parts.layout import Words, card, cut, dot, heading, named, note, problem, refilled, stack
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
@@ -36,8 +36,8 @@ class _Models:
 
     async def show(self) -> None:
         self.settings = await view.api(operations.show_settings)
-        self._place = stack()
-        with stack():
+        self._place = sb.stack()
+        with sb.stack():
             self._ollama = Ollama(self._add_pulled)
         await self.refresh()
         view.run(self._ollama.look(), name="ollama")
@@ -48,11 +48,11 @@ class _Models:
         self.settings = await view.api(operations.show_settings)
         answer = await view.api(operations.list_models)
         self.states = {each.name: each for each in answer.models}
-        with refilled(self._place):
+        with sb.refilled(self._place):
             if self.settings.entries:
                 self._list()
                 if was_empty:
-                    with card(text("Try it now"), icon="chat_bubble_outline"):
+                    with sb.card(text("Try it now"), icon="chat_bubble_outline"):
                         MessageBox(text("Who are you, and what is your job here?"))
             else:
                 self._first_steps()
@@ -61,10 +61,10 @@ class _Models:
 
     def _list(self) -> None:
         entries = self.settings.entries
-        with card(text("Asked in this order"), icon="format_list_numbered") as tools:
+        with sb.card(text("Asked in this order"), icon="format_list_numbered") as tools:
             with tools:
                 view.button(text("Add"), self._add, icon="add", kind="primary", tip=text("Add a model"))
-            note(text("The first one answers. Where it cannot, the next one does."))
+            sb.note(text("The first one answers. Where it cannot, the next one does."))
             with ui.element("ol").classes("sb-models"):
                 for place, entry in enumerate(entries):
                     self._entry(place, entry)
@@ -73,15 +73,15 @@ class _Models:
         last = len(self.settings.entries) - 1
         name = entry.name
         with ui.element("li").classes("sb-model"):
-            Words("span", str(place + 1), "sb-model-place").props("aria-hidden=true")
+            sb.Words("span", str(place + 1), "sb-model-place").props("aria-hidden=true")
             with ui.element("div").classes("sb-model-name"):
-                cut("span", name, "sb-strong")
-                cut("span", f"{entry.model} · {_provider_name(entry)}", "sb-muted sb-small")
+                sb.cut("span", name, "sb-strong")
+                sb.cut("span", f"{entry.model} · {_provider_name(entry)}", "sb-muted sb-small")
             with ui.element("div").classes("sb-model-state").props("aria-live=polite") as state:
                 self._state(entry)
             with ui.element("div").classes("sb-model-tools"):
                 test = view.button(text("Test"), lambda: self._test(entry, state), icon="play_arrow")
-                named(test, text("Test {name}", name=name))
+                sb.named(test, text("Test {name}", name=name))
                 for icon, to, tip in (
                     ("arrow_upward", place - 1, text("Ask {name} earlier", name=name)),
                     ("arrow_downward", place + 1, text("Ask {name} later", name=name)),
@@ -97,12 +97,12 @@ class _Models:
     def _state(self, entry: ShownModelEntry) -> None:
         state = self.states.get(entry.name)
         if entry.problem:
-            dot("bad", text.message(entry.problem))
+            sb.dot("bad", text.message(entry.problem))
         elif state is not None and state.state == "skipped":
             seconds = state.skipped_s
-            dot("warn", text("skipped for {n} s: it {why}", n=seconds, why=text.message(state.detail)))
+            sb.dot("warn", text("skipped for {n} s: it {why}", n=seconds, why=text.message(state.detail)))
         else:
-            dot("good", text("ready"))
+            sb.dot("good", text("ready"))
 
     async def _move(self, place: int, to: int) -> None:
         entries = list[ModelEntry](self.settings.entries)
@@ -150,9 +150,11 @@ class _Models:
             await self.refresh()
 
         with view.form(text("Key of {name}", name=entry.name), save):
-            note(text("Kept in the hub's own file of secrets, and never shown again."))
+            sb.note(text("Kept in the hub's own file of secrets, and never shown again."))
             if variable in self.settings.fixed_keys:
-                problem(text("{name} is set where the hub was started, which has precedence.", name=variable))
+                sb.problem(
+                    text("{name} is set where the hub was started, which has precedence.", name=variable)
+                )
             key = text_field(text("New key"), secret=True)
 
     async def _remove(self, entry: ShownModelEntry) -> None:
@@ -168,8 +170,8 @@ class _Models:
     def _first_steps(self) -> None:
         with ui.element("div").classes("sb-welcome"):
             ui.icon("psychology").classes("sb-empty-icon")
-            heading(text("Add a language model"), classes="sb-empty-title")
-            note(
+            sb.heading(text("Add a language model"), classes="sb-empty-title")
+            sb.note(
                 text(
                     "A model understands what you say and decides what to do. It can run on a machine of "
                     "yours, or at a provider. Until then, fixed sentences of skills work."

@@ -9,20 +9,9 @@ from agent_core.models.ollama import LocalModel
 from agent_core.setup.looking import FoundOllama
 from contracts.errors import InvalidMessage, StrawberryError
 from hub_server.system import models as operations
+from hub_web import sb
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.files import size
-from hub_web.parts.layout import (
-    Cell,
-    Words,
-    actions,
-    badge,
-    card,
-    named,
-    note,
-    refilled,
-    stack,
-    table,
-)
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -36,31 +25,31 @@ class Ollama:
 
     def __init__(self, add: Callable[[LocalModel, str], Awaitable[None]]) -> None:
         self._add = add
-        self._place = stack()
+        self._place = sb.stack()
 
     async def look(self) -> None:
         """Ask each Ollama for its models, and show them."""
         found = await view.api(operations.list_ollamas)
-        with refilled(self._place):
+        with sb.refilled(self._place):
             for each in found:
-                with card("Ollama", icon="memory") as tools:
+                with sb.card("Ollama", icon="memory") as tools:
                     with tools:
-                        badge(each.address)
+                        sb.badge(each.address)
                     if each.problem:
-                        note(text.message(each.problem))
+                        sb.note(text.message(each.problem))
                         continue
                     self._models(each)
                     self._download(each.address)
             if not found:
-                note(text("No Ollama is known."))
+                sb.note(text("No Ollama is known."))
 
     def _models(self, found: FoundOllama) -> None:
         if not found.models:
-            note(text("It has no models yet."))
+            sb.note(text("It has no models yet."))
             return
         columns = [text("Model"), text("Size"), text("Parameters"), text("Tools"), text("In memory"), ""]
         can = {True: text("yes"), False: text("no"), None: text("unknown")}
-        rows: Iterable[Sequence[Cell]] = (
+        rows: Iterable[Sequence[sb.Cell]] = (
             [
                 each.name,
                 size(each.size),
@@ -71,11 +60,11 @@ class Ollama:
             ]
             for each in found.models
         )
-        table(columns, rows, label=text("Models in Ollama"))
+        sb.table(columns, rows, label=text("Models in Ollama"))
 
     def _use(self, model: LocalModel, address: str) -> None:
         use = view.button(text("Use"), lambda: self._add(model, address), kind="flat")
-        named(use, text("Use {name}", name=model.name))
+        sb.named(use, text("Use {name}", name=model.name))
 
     def _download(self, address: str) -> None:
         with ui.element("div").classes("sb-pull"):
@@ -90,11 +79,11 @@ class Ollama:
         name = (name or "").strip()
         if not name:
             raise InvalidMessage(text("Say which model"))
-        with refilled(place), stack():
-            words = Words("p", text("Asking Ollama for {name}", name=name), "sb-small")
+        with sb.refilled(place), sb.stack():
+            words = sb.Words("p", text("Asking Ollama for {name}", name=name), "sb-small")
             bar = ui.linear_progress(0, show_value=False, color=None).classes("sb-pulled")
-            named(bar, text("Download of {name}", name=name))
-            with actions():
+            sb.named(bar, text("Download of {name}", name=name))
+            with sb.actions():
                 stopped = text("Stopped. The next download goes on from here.")
                 view.button(text("Stop the download"), lambda: end(stopped))
         start.set_enabled(False)
@@ -102,8 +91,8 @@ class Ollama:
         def end(message: str) -> None:
             stop()
             start.set_enabled(True)
-            with refilled(place):
-                note(message)
+            with sb.refilled(place):
+                sb.note(message)
 
         async def pull() -> None:
             try:

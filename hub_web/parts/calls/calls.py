@@ -16,8 +16,8 @@ from contracts.wire import Json
 from hub_agent.calls.confirmations import ConfirmationNeeded
 from hub_agent.calls.direct import CallBody
 from hub_server.http.skills import call_skill
+from hub_web import sb
 from hub_web.parts.calls.forms import SchemaForm
-from hub_web.parts.layout import Tone, Words, as_json, badge, folded, problem, row, stack
 from hub_web.texts import LANGUAGE, text
 from hub_web.view import view
 
@@ -45,7 +45,7 @@ def method_summary(skill: SkillBody, method: MethodBody) -> str:
     return "" if is_named and said == method.summary and LANGUAGE.get() != "en" else said
 
 
-def _flags() -> dict[str, tuple[Tone, str, str]]:
+def _flags() -> dict[str, tuple[sb.Tone, str, str]]:
     """Return the flags of methods: how each looks, its words, and what it means."""
     lost = text("Asks first if text from outside was read before.")
     outside = text("Something leaves this home; asks first if text from outside was read before.")
@@ -73,16 +73,16 @@ def flags(names: Collection[str]) -> None:
     known = _flags()
     for name in names:
         tone, words, meaning = known.get(name, ("plain", name, name))
-        badge(words, tone).props["title"] = meaning
+        sb.badge(words, tone).props["title"] = meaning
 
 
 def flag_legend() -> None:
     """Show what the flags mean, folded."""
-    with folded(text("What the labels mean")), ui.element("dl").classes("sb-meanings"):
+    with sb.folded(text("What the labels mean")), ui.element("dl").classes("sb-meanings"):
         for tone, words, meaning in _flags().values():
             with ui.element("dt"):
-                badge(words, tone)
-            Words("dd", meaning)
+                sb.badge(words, tone)
+            sb.Words("dd", meaning)
 
 
 async def call(device: str, skill: str, method: str, arguments: Mapping[str, Json]) -> CallResult | None:
@@ -145,12 +145,12 @@ def show_call(asked: CallToConfirm, *, cut: bool = False) -> None:
         if not is_said:
             _show_arguments(asked, cut=cut)
         # Below the arguments, which are of any length: nothing in them can hide these.
-        Words("dt", text("Device"))
-        Words("dd", escaped(asked.device_name), "sb-strong")
+        sb.Words("dt", text("Device"))
+        sb.Words("dd", escaped(asked.device_name), "sb-strong")
         if not is_said:
             _show_method(asked)
     if is_said:
-        with folded(text("What exactly is called")), ui.element("dl").classes("sb-facts"):
+        with sb.folded(text("What exactly is called")), ui.element("dl").classes("sb-facts"):
             _show_arguments(asked, cut=cut)
             _show_method(asked)
 
@@ -159,23 +159,23 @@ def _show_arguments(asked: CallToConfirm, *, cut: bool) -> None:
     label = Labels(asked.labels, LANGUAGE.get())
     for name, value in asked.arguments.items():
         said = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-        Words("dt", escaped(label(name, of=asked.method.rpartition(".")[2])))
-        Words("dd", escaped(said, keep="\n"), "sb-mono")
+        sb.Words("dt", escaped(label(name, of=asked.method.rpartition(".")[2])))
+        sb.Words("dd", escaped(said, keep="\n"), "sb-mono")
     if cut:
-        Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
+        sb.Words("dd", text("Some of it is too long to be shown whole."), "sb-muted")
 
 
 def _show_method(asked: CallToConfirm) -> None:
-    Words("dt", text("Action"))
-    Words("dd", escaped(asked.method), "sb-strong sb-mono")
+    sb.Words("dt", text("Action"))
+    sb.Words("dd", escaped(asked.method), "sb-strong sb-mono")
 
 
 def show_result(answer: CallResult) -> None:
     """Show a result in words, and as it is."""
     if answer.text:
-        Words("p", answer.text, "sb-text")
+        sb.Words("p", answer.text, "sb-text")
     if not answer.text or isinstance(answer.result, (dict, list)):
-        as_json(answer.result, label=text("Result"))
+        sb.as_json(answer.result, label=text("Result"))
 
 
 async def run_by_form(skill: SkillBody, method: MethodBody) -> None:
@@ -186,7 +186,7 @@ async def run_by_form(skill: SkillBody, method: MethodBody) -> None:
         answer = await call_by_form(form, skill, method)
         if answer is not None:
             with outcome:
-                Words("h3", text("Result"), "sb-h3")
+                sb.Words("h3", text("Result"), "sb-h3")
                 show_result(answer)
         # It stays open, to be run again.
         return False
@@ -194,11 +194,11 @@ async def run_by_form(skill: SkillBody, method: MethodBody) -> None:
     label = labels_of(skill)
     with view.form(label(method.name), run, yes=text("Run"), no=text("Close"), wide=True):
         if told := method_summary(skill, method):
-            Words("p", told, "sb-muted")
-        with row():
-            badge(skill.device_name, icon="devices")
+            sb.Words("p", told, "sb-muted")
+        with sb.row():
+            sb.badge(skill.device_name, icon="devices")
             flags(method.flags)
         if skill.unavailable:
-            problem(f"{skill.device_name}: {text.message(skill.unavailable)}")
+            sb.problem(f"{skill.device_name}: {text.message(skill.unavailable)}")
         form = SchemaForm(method.parameters, doc=method.doc, label=partial(label, of=method.name))
-        outcome = stack().props("aria-live=polite")
+        outcome = sb.stack().props("aria-live=polite")

@@ -11,10 +11,10 @@ from agent_core.skills.labels import Labels
 from agent_core.skills.settings import SETTINGS_METHODS
 from contracts.answers.skills import MethodBody, SkillBody
 from contracts.wire import Json
+from hub_web import sb
 from hub_web.parts.calls.calls import call, method_summary
 from hub_web.parts.calls.forms import choice, number_field, slider, switch, text_field
 from hub_web.parts.calls.schema import BadValue, Field, fields_of, read_value, shown_value
-from hub_web.parts.layout import Words, named, row
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -160,7 +160,7 @@ class Panel:
             return
         on, off, state = self.controls.power
         made = ui.switch(value=bool(is_on(self._states[state]))).classes("sb-power").props("size=lg")
-        named(made, f"{self._label(self._skill.skill)}, {self._skill.device_name}")
+        sb.named(made, f"{self._label(self._skill.skill)}, {self._skill.device_name}")
 
         def change(event: Any) -> Any:
             return None if self._showing else self._run(on if event.value else off, {}, state)
@@ -172,7 +172,7 @@ class Panel:
         """Make the other controls."""
         buttons = [each for each in self.controls.simple if each[1] is None]
         if buttons:
-            with row().classes("sb-buttons"):
+            with sb.row().classes("sb-buttons"):
                 for method, _, _ in buttons:
                     self._button(method, self._label(method.name), {})
         for method, argument, state in self.controls.simple:
@@ -194,8 +194,8 @@ class Panel:
             made.on_value_change(lambda event: self._changed(method, argument, event.value, state))
             self._bind(state, lambda value: made.set_value(bool(value)))
         elif argument.kind == "switch":
-            with row(wrap=False):
-                Words("span", name)
+            with sb.row(wrap=False):
+                sb.Words("span", name)
                 ui.element("div").classes("sb-grow")
                 self._button(method, text("On"), {argument.name: True})
                 self._button(method, text("Off"), {argument.name: False})
@@ -223,9 +223,9 @@ class Panel:
         def send(color: str) -> Any:
             return self._run(method, {argument.name: color}, state)
 
-        with named(ui.element("div").classes("sb-colors").props("role=group"), name):
-            Words("span", name)
-            with row():
+        with sb.named(ui.element("div").classes("sb-colors").props("role=group"), name):
+            sb.Words("span", name)
+            with sb.row():
                 for word, color in _SWATCHES.items():
                     swatch = self._swatch("button", "type=button", self._label.value(word))
                     swatch.style(f"background: {color}")
@@ -242,7 +242,7 @@ class Panel:
         self._bind(state, show)
 
     def _swatch(self, tag: str, props: str, label: str) -> ui.element:
-        made = named(ui.element(tag).classes("sb-swatch").props(props), label)
+        made = sb.named(ui.element(tag).classes("sb-swatch").props(props), label)
         made.props["title"] = label
         return made
 
@@ -274,7 +274,7 @@ class Panel:
             if await self._run(method, arguments, None):
                 made.value = None if argument.kind == "number" else ""
 
-        with row(wrap=False).classes("sb-entry-line"):
+        with sb.row(wrap=False).classes("sb-entry-line"):
             made: Any = number_field(name) if argument.kind == "number" else text_field(name)
             made.classes("sb-grow").on("keydown.enter", send)
             if argument.description:

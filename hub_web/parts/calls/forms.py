@@ -10,9 +10,8 @@ from nicegui import ui
 from contracts.errors import InvalidMessage, StrawberryError
 from contracts.phrases import Phrase
 from contracts.wire import Json
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.parts.calls.schema import BadValue, Field, fields_of, read_value, shown_value
-from hub_web.parts.layout import Made, Words, failure, row, stack
 from hub_web.texts import text
 
 
@@ -91,7 +90,7 @@ def refuse(field: Any, message: str) -> NoReturn:
     raise InvalidMessage(message)
 
 
-def _hinted(made: Made, hint: str) -> Made:
+def _hinted(made: sb.Made, hint: str) -> sb.Made:
     if hint:
         made.props["hint"] = hint
     return made
@@ -126,14 +125,14 @@ class SchemaForm:
                     field = replace(field, called=label(field.name))
                 self._add(field, (), values or {})
             if not self._inputs:
-                Words("p", text("This needs nothing more."), "sb-muted")
+                sb.Words("p", text("This needs nothing more."), "sb-muted")
 
     def _add(self, field: Field, above: tuple[str, ...], values: Mapping[str, Any]) -> None:
         place = (*above, field.name)
         given = values.get(field.name, field.default)
         if field.kind == "object":
             with ui.element("fieldset").classes("sb-fieldset sb-form"):
-                Words("legend", field.label, "sb-h3")
+                sb.Words("legend", field.label, "sb-h3")
                 for part in field.fields:
                     self._add(part, place, given if isinstance(given, dict) else {})
             return
@@ -195,7 +194,7 @@ class SchemaForm:
                 return
         self._problem.set_visibility(True)
         with self._problem:
-            failure(error)
+            sb.failure(error)
 
 
 def _end(said: Phrase, rest: str) -> str:
@@ -210,16 +209,16 @@ class _Input:
 
     def __init__(self, field: Field, given: Json) -> None:
         self.field = field
-        self._error: Words | None = None
+        self._error: sb.Words | None = None
         self.element: Any
         value = shown_value(field, given)
         label = field.label + ("" if field.required else f" ({text('optional')})")
         if field.kind == "switch" or _is_slider(field):
-            with stack().classes("sb-tight"):
+            with sb.stack().classes("sb-tight"):
                 self.element = slider(field, value) if _is_slider(field) else switch(field.label, bool(value))
                 if field.description:
-                    Words("p", field.description, "sb-muted sb-small")
-                self._error = Words("p", "", "sb-error sb-small").props("role=alert")
+                    sb.Words("p", field.description, "sb-muted sb-small")
+                self._error = sb.Words("p", "", "sb-error sb-small").props("role=alert")
                 self._error.set_visibility(False)
             return
         self.element = _control(field, label, value)
@@ -278,11 +277,11 @@ def slider(field: Field, value: Json, *, label: str = "") -> ui.slider:
     step = field.step or (field.maximum - field.minimum) / 100
     begin = shown_value(field, value)
     with ui.element("div").classes("sb-slider"):
-        with row(wrap=False):
-            name = Words("span", label or field.label, "sb-cut")
+        with sb.row(wrap=False):
+            name = sb.Words("span", label or field.label, "sb-cut")
             name.props["id"] = name.html_id
             ui.element("div").classes("sb-grow")
-            shown = Words("span", "–", "sb-strong")
+            shown = sb.Words("span", "–", "sb-strong")
         made = ui.slider(
             min=field.minimum, max=field.maximum, step=step, value=field.minimum if begin is None else begin
         )

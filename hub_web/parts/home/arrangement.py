@@ -10,8 +10,8 @@ from contracts.answers.people import HomeCard, HomeLayout
 from contracts.errors import Conflict
 from contracts.limits import MAX_LABEL, MOST_HOME_CARDS, MOST_HOME_NAMES
 from hub_registry.http.sessions import arrange_home, show_home
+from hub_web import sb
 from hub_web.parts.calls.forms import text_field
-from hub_web.parts.layout import Words, icon_button, named
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -73,9 +73,9 @@ class Arrangement:
         ]
         name = card.name or title
         bar = ui.element("div").classes("sb-arrange").props("role=toolbar")
-        with named(bar, text("Arrange {name}", name=name)):
+        with sb.named(bar, text("Arrange {name}", name=name)):
             for number, (icon, label, act) in enumerate(tools):
-                made = named(icon_button(icon, label), f"{label}: {name}")
+                made = sb.named(sb.icon_button(icon, label), f"{label}: {name}")
                 self._buttons[card_id, number] = made
                 if act is None:
                     made.disable()
@@ -172,7 +172,7 @@ class Arrangement:
             field_of_card = text_field(text("Card"), card.name or title)
             field_of_card.props(f"maxlength={MAX_LABEL} autofocus")
             if names:
-                Words("h3", text("Its values and controls"), "sb-h3")
+                sb.Words("h3", text("Its values and controls"), "sb-h3")
             fields = {
                 name: text_field(usual, card.names.get(name, usual)).props(f"maxlength={MAX_LABEL}")
                 for name, usual in list(names.items())[:MOST_HOME_NAMES]

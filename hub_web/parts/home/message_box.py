@@ -2,9 +2,9 @@
 
 from nicegui import ui
 
+from hub_web import sb
 from hub_web.feeds import Feed
 from hub_web.handlers import Show
-from hub_web.parts.layout import actions, named, refilled
 from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import TurnBox
 from hub_web.texts import text
@@ -30,7 +30,7 @@ class MessageBox:
                 ui.input(value=said).props("borderless dense maxlength=32000").classes("sb-grow sb-draft")
             )
             label = text("Ask or tell your home …")
-            named(self._input, label).props["placeholder"] = label
+            sb.named(self._input, label).props["placeholder"] = label
             send = view.button("", self._send, icon="arrow_upward", kind="primary", tip=text("Send"))
             send.classes("sb-send")
         self._place = ui.element("div").classes("sb-asked")
@@ -46,7 +46,7 @@ class MessageBox:
         self._input.value = ""
         feed = view.feeds.ask(view.user.id, view.api, said, conversation=self._conversation)
         self._running = feed
-        with refilled(self._place):
+        with sb.refilled(self._place):
             box = TurnBox(
                 said, turn=feed.turn, on_edit=self._open_chat, on_retry=self._open_chat, names=names
             )
@@ -57,7 +57,7 @@ class MessageBox:
         try:
             await box.follow(feed, begun=lambda: None)
             if self._done is not None:
-                with self._place, actions():
+                with self._place, sb.actions():
                     view.button(text("Continue"), self._done, icon="arrow_forward")
         finally:
             self._running = None

@@ -10,7 +10,7 @@ from contracts.answers.live import PushDevice
 from contracts.errors import StrawberryError
 from contracts.wire import Part
 from hub_live.push import operations
-from hub_web.parts.layout import Words, heading, icon_button, note, refilled
+from hub_web import sb
 from hub_web.parts.network import show_trust
 from hub_web.texts import text
 from hub_web.view import view
@@ -57,14 +57,14 @@ async def _show(place: ui.element, own: str, problem: str) -> None:
             raise StrawberryError(told.detail, hint=told.hint)
         await _show(place, told.id, told.code)
 
-    with refilled(place):
-        heading(text("On your phone"), level=3)
+    with sb.refilled(place):
+        sb.heading(text("On your phone"), level=3)
         if problem in _PROBLEMS:
-            note(text(_PROBLEMS[problem]))
+            sb.note(text(_PROBLEMS[problem]))
             if problem == "untrusted":
                 show_trust()
         elif own in {each.id for each in found.devices}:
-            note(text("This browser gets your notifications, also while no page is open."))
+            sb.note(text("This browser gets your notifications, also while no page is open."))
         else:
             # A browser asks its person only at a click that its own script hears.
             button = ui.button(text("Notify me on this device"), color=None)
@@ -73,6 +73,6 @@ async def _show(place: ui.element, own: str, problem: str) -> None:
         with ui.element("ul").classes("sb-entries"):
             for device in found.devices:
                 with ui.element("li").classes("sb-entry-row"):
-                    Words("p", f"{device.name} · {view.at(device.created_at)}", "sb-grow")
+                    sb.Words("p", f"{device.name} · {view.at(device.created_at)}", "sb-grow")
                     label = text("Stop notifications on {name}", name=device.name)
-                    icon_button("close", label, view.showing(partial(remove, device)))
+                    sb.icon_button("close", label, view.showing(partial(remove, device)))

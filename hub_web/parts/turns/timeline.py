@@ -8,8 +8,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from contracts.tracing.trace import SpanDetail, TurnSpan
-from hub_web import limits
-from hub_web.parts.layout import Words, code, cut, facts, named
+from hub_web import limits, sb
 from hub_web.parts.times import milliseconds
 from hub_web.texts import text
 
@@ -42,7 +41,7 @@ def shares(ms_by_kind: Mapping[str, float], *, of_ms: float | None = None) -> ui
     given = {kind: ms_by_kind[kind] for kind in names if ms_by_kind.get(kind, 0) > 0}
     whole = max(of_ms or 0, sum(given.values()), 0.001)
     said = ", ".join(f"{names[kind]} {milliseconds(ms)}" for kind, ms in given.items())
-    made = named(
+    made = sb.named(
         ui.element("div").classes("sb-shares").props("role=img"), said or text("No time was measured")
     )
     with made:
@@ -60,9 +59,9 @@ def legend(ms_by_kind: Mapping[str, float] | None = None) -> ui.element:
             if ms_by_kind is None or ms_by_kind.get(kind, 0) > 0:
                 with ui.element("li"):
                     ui.element("span").classes(f"sb-kind sb-kind-{kind}").props("aria-hidden=true")
-                    Words("span", name)
+                    sb.Words("span", name)
                     if ms_by_kind is not None:
-                        Words("span", milliseconds(ms_by_kind[kind]), "sb-strong")
+                        sb.Words("span", milliseconds(ms_by_kind[kind]), "sb-strong")
     return made
 
 
@@ -96,7 +95,7 @@ class Timeline:
                     at = 100 * number * step / self._whole
                     # The last one would stand beyond the edge.
                     if at < 94:
-                        Words("span", milliseconds(number * step), "sb-tick").style(f"--from: {at:.2f}%")
+                        sb.Words("span", milliseconds(number * step), "sb-tick").style(f"--from: {at:.2f}%")
             ui.element("span")
 
     def _span(self, span: TurnSpan, depth: int) -> None:
@@ -106,11 +105,11 @@ class Timeline:
                 with ui.element("span").classes("sb-span-name").style(f"--indent: {depth * _INDENT}px"):
                     ui.icon("chevron_right").classes("sb-chevron")
                     ui.element("span").classes(f"sb-kind sb-kind-{span.kind}").props("aria-hidden=true")
-                    Words("span", self._names[span.kind], "sb-only-read")
-                    cut("span", span_name(span))
+                    sb.Words("span", self._names[span.kind], "sb-only-read")
+                    sb.cut("span", span_name(span))
                     if is_bad:
                         ui.icon("error_outline").classes("sb-span-bad").props("aria-hidden=true")
-                        Words("span", self._outcome(span), "sb-only-read")
+                        sb.Words("span", self._outcome(span), "sb-only-read")
                 with ui.element("span").classes("sb-track").props("aria-hidden=true"):
                     start, wide = 100 * span.start_ms / self._whole, 100 * span.ms / self._whole
                     bar = ui.element("span").classes(f"sb-span-bar sb-kind-{span.kind}")
@@ -120,7 +119,7 @@ class Timeline:
                         ui.element("span").classes("sb-span-first").style(
                             f"--from: {start + 100 * first / self._whole:.3f}%"
                         )
-                Words("span", milliseconds(span.ms), "sb-span-ms")
+                sb.Words("span", milliseconds(span.ms), "sb-span-ms")
             with ui.element("div").classes("sb-span-detail").style(f"--indent: {depth * _INDENT}px"):
                 self._detail(span)
 
@@ -135,8 +134,8 @@ class Timeline:
     def _detail(self, span: TurnSpan) -> None:
         detail, device = span.detail, span.device
         if detail.error:
-            Words("p", text.message(detail.error), "sb-span-error")
-        facts(
+            sb.Words("p", text.message(detail.error), "sb-span-error")
+        sb.facts(
             {
                 text("What"): self._names[span.kind],
                 text("State"): self._outcome(span),
@@ -172,8 +171,8 @@ def show_work(arguments: Any, result: Any) -> None:
         program, given = arguments["code"], {k: v for k, v in arguments.items() if k != "code"}
     for label, value in ((text("Program"), program), (text("Arguments"), given), (text("Result"), result)):
         if value not in (None, "", {}):
-            Words("p", label, "sb-muted sb-small")
-            code(_written(value), label=label)
+            sb.Words("p", label, "sb-muted sb-small")
+            sb.code(_written(value), label=label)
 
 
 def _written(value: Any) -> str:

@@ -25,12 +25,11 @@ from contracts.phrases import for_people
 from contracts.tracing.trace import TurnSpan
 from hub_registry.http.devices import allow_method
 from hub_server.http.turns import show as show_turn
-from hub_web import limits
+from hub_web import limits, sb
 from hub_web.feeds import Answered, Feed, FeedEvent
 from hub_web.parts import times
 from hub_web.parts.calls.calls import as_question, show_call
 from hub_web.parts.files import file_badges
-from hub_web.parts.layout import Words, actions, badge, code, icon_button, named, row
 from hub_web.parts.names import Names
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
@@ -76,8 +75,8 @@ class Steps:
         with ui.element("details").classes("sb-steps") as self._box:
             with ui.element("summary"):
                 self._icon = ui.icon("bolt")
-                self._title = Words("span", "", "sb-cut sb-grow")
-                self._declined = badge(text("You said no: not done"), "warn", icon="block")
+                self._title = sb.Words("span", "", "sb-cut sb-grow")
+                self._declined = sb.badge(text("You said no: not done"), "warn", icon="block")
             self._list = ui.element("ol")
         self._box.set_visibility(False)
         self._declined.set_visibility(False)
@@ -123,7 +122,7 @@ class Steps:
                 self.add(step)
             if not self._shown:
                 with self._list:
-                    code("\n".join(did))
+                    sb.code("\n".join(did))
             self.conclude(did)
 
         self._box.on("toggle", view.showing(load))
@@ -145,12 +144,12 @@ class Steps:
         with ui.element("details"):
             with ui.element("summary"):
                 ui.icon(_ICONS.get(step.state, "help")).classes(f"sb-step-{step.state}")
-                Words("span", self._called(step), "sb-cut")
+                sb.Words("span", self._called(step), "sb-cut")
                 if step.device:
-                    badge(self._names.device(step.device), icon="memory")
-                Words("span", "", "sb-grow")
+                    sb.badge(self._names.device(step.device), icon="memory")
+                sb.Words("span", "", "sb-grow")
                 if step.ms is not None:
-                    Words("span", times.milliseconds(step.ms), "sb-muted sb-small")
+                    sb.Words("span", times.milliseconds(step.ms), "sb-muted sb-small")
             show_work(step.arguments, step.result)
 
     def _called(self, step: Step) -> str:
@@ -191,7 +190,7 @@ class Replaced:
         with ui.element("details").classes("sb-replaced") as self.box:
             with ui.element("summary"):
                 ui.icon("history")
-                self._title = Words("span", "")
+                self._title = sb.Words("span", "")
             self._inside = ui.element("div").classes("sb-thread")
 
     def take(self, turn: "TurnBox") -> None:
@@ -236,11 +235,11 @@ class TurnBox:
         self._drawing: asyncio.TimerHandle | None = None
         self._steps_by_id: dict[str, Step] = {}
         self._questions: dict[str, ui.element] = {}
-        with named(ui.element("article").classes("sb-turn"), text("Question and answer")) as self.box:
+        with sb.named(ui.element("article").classes("sb-turn"), text("Question and answer")) as self.box:
             with ui.element("div").classes("sb-question"):
-                Words("p", question)
+                sb.Words("p", question)
                 if files:
-                    with row():
+                    with sb.row():
                         file_badges(files)
             self._steps = Steps(names)
             self._cards = ui.element("div").classes("sb-cards")
@@ -248,7 +247,7 @@ class TurnBox:
             self._answer = Markdown()
             self._waiting = ui.element("div").classes("sb-waiting").props("role=status")
             with self._waiting:
-                Words("span", text("Thinking"), "sb-only-read")
+                sb.Words("span", text("Thinking"), "sb-only-read")
                 for _ in range(3):
                     ui.element("i")
             self._foot = ui.element("div").classes("sb-turn-foot")
@@ -310,7 +309,7 @@ class TurnBox:
                 self._close(event.id)
             case Notice():
                 with self._cards:
-                    Words("p", text.message(event.text), "sb-notice")
+                    sb.Words("p", text.message(event.text), "sb-notice")
 
     def _begin(self, id_: str, step: Step) -> None:
         self._steps_by_id[id_] = step
@@ -383,14 +382,14 @@ class TurnBox:
                 self._close(event.id)
 
         with self._cards, ui.element("section").classes("sb-confirm").props("role=alertdialog") as card:
-            self._questions[event.id] = named(card, text("Confirm this call"))
-            with row():
+            self._questions[event.id] = sb.named(card, text("Confirm this call"))
+            with sb.row():
                 ui.icon("help_outline")
-                Words("h2", as_question(event) or text("May I do this?"), "sb-h3")
+                sb.Words("h2", as_question(event) or text("May I do this?"), "sb-h3")
             show_call(event, cut=event.cut)
-            with actions():
+            with sb.actions():
                 seconds = text("No answer within {n} s counts as no.", n=round(event.expires_s))
-                Words("span", seconds, "sb-muted sb-small sb-grow")
+                sb.Words("span", seconds, "sb-muted sb-small sb-grow")
                 no = view.button(text("No"), lambda: answer(False), kind="plain")
                 if event.lasting and view.is_admin:
                     view.button(text("Yes, from now on"), allow, kind="plain")
@@ -421,13 +420,13 @@ class TurnBox:
                 with ui.element("div").classes("sb-ended"):
                     ui.icon("stop_circle" if outcome in ("cancelled", "stopped") else "info_outline")
                     with ui.element("div"):
-                        Words("span", said or text("No complete answer: {problem}", problem=message))
+                        sb.Words("span", said or text("No complete answer: {problem}", problem=message))
                         if outcome in ("no_model", "model_failed") and view.is_admin:
                             view.link(text("Models"), "/models")
                         if hint and not said:
-                            Words("p", hint, "sb-muted")
-            with row().classes("sb-turn-tools"):
-                Words("span", " · ".join(filter(None, about)), "sb-muted sb-small")
+                            sb.Words("p", hint, "sb-muted")
+            with sb.row().classes("sb-turn-tools"):
+                sb.Words("span", " · ".join(filter(None, about)), "sb-muted sb-small")
                 for icon, label, act in (
                     ("edit", text("Change the question"), self._on_edit),
                     ("refresh", text("Ask again"), self._on_retry),
@@ -442,4 +441,4 @@ class TurnBox:
 
 
 def _tool(icon: str, label: str, on_click: Any) -> ui.button:
-    return icon_button(icon, label, on_click).props("size=sm").classes("sb-small-tool")
+    return sb.icon_button(icon, label, on_click).props("size=sm").classes("sb-small-tool")

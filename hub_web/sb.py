@@ -1,4 +1,4 @@
-"""Cards, headings, tables, code, empty states and the other things that every page is made of."""
+"""What every page is made of, as ``sb.card``, beside NiceGUI's own elements of ``ui``."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
