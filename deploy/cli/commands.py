@@ -13,76 +13,61 @@ from deploy.cli.terminal.parser import Parser
 
 GROUPS: Final = {
     "Run a home": {
-        "up": ("serve:register_up", "run a broker, a hub and a local spoke"),
-        "hub": ("serve:register_hub", "run the hub alone"),
-        "spoke": ("serve:register_spoke", "join a hub, and offer this machine's skills to it"),
-        "service": ("service:register_service", "run hub or spoke as a service that starts with the machine"),
-        "broker": ("broker:register_broker", "run, set up and check a broker; logins for MQTT programs"),
-        "setup": ("setup.setup:register_setup", "choose a model, try it, and write strawberry.toml and .env"),
-        "models": ("setup.models:register_models", "list models, and get new ones for Ollama"),
-        "doctor": ("home:register_doctor", "check this installation and say how to fix it"),
-        "update": ("home:register_update", "update this program, or say how that is done here"),
+        "up": ("serve", "run a broker, a hub and a local spoke"),
+        "hub": ("serve", "run the hub alone"),
+        "spoke": ("serve", "join a hub, and offer this machine's skills to it"),
+        "service": ("service", "run hub or spoke as a service that starts with the machine"),
+        "broker": ("broker", "run, set up and check a broker; logins for MQTT programs"),
+        "setup": ("setup.setup", "choose a model, try it, and write strawberry.toml and .env"),
+        "models": ("setup.models", "list models, and get new ones for Ollama"),
+        "doctor": ("home", "check this installation and say how to fix it"),
+        "update": ("home", "update this program, or say how that is done here"),
     },
     "Talk to it": {
-        "chat": ("chat.command:register_chat", "talk to the assistant"),
-        "voice": ("voice:register_voice", "listen, speak, mute, and try the microphone"),
-        "tray": ("tray:register_tray", "show an icon and a quick chat on the desktop"),
-        "history": ("chat.history:register_history", "list, show, rename, export or delete conversations"),
-        "turns": ("chat.turns:register_turns", "show what was asked, how it ended, and where the time went"),
-        "memory": ("live.memory:register_memory", "what the assistant remembers"),
-        "sentences": ("hub.skills:register_sentences", "list what you can say without a model"),
-        "agents": ("live.agents:register_agents", "agents beside the assistant"),
-        "prompt": ("live.world:register_prompt", "show the assistant's prompt, or edit SOUL.md"),
+        "chat": ("chat.command", "talk to the assistant"),
+        "voice": ("voice", "listen, speak, mute, and try the microphone"),
+        "tray": ("tray", "show an icon and a quick chat on the desktop"),
+        "history": ("chat.history", "list, show, rename, export or delete conversations"),
+        "turns": ("chat.turns", "show what was asked, how it ended, and where the time went"),
+        "memory": ("live.memory", "what the assistant remembers"),
+        "sentences": ("hub.skills", "list what you can say without a model"),
+        "agents": ("live.agents", "agents beside the assistant"),
+        "prompt": ("live.world", "show the assistant's prompt, or edit SOUL.md"),
     },
     "Devices and skills": {
-        "devices": ("hub.devices:register_devices", "list, add, change, revoke and remove devices"),
-        "skills": ("hub.skills:register_skills", "what the devices can do"),
-        "call": ("hub.skills:register_call", "call a method of a skill"),
-        "exec": ("hub.skills:register_exec", "run Python in the sandbox, as the assistant does"),
-        "nodes": ("live.nodes:register_nodes", "programs that run on the devices"),
-        "mcp": ("mcp:register_mcp", "serve the home to an MCP client, or list the MCP servers of mcp.json"),
-        "home-assistant": (
-            "live.home_assistant:register_home_assistant",
-            "expose devices, skills and chat to Home Assistant",
-        ),
-        "world": ("live.world:register_world", "show what there is in the home, with its state"),
+        "devices": ("hub.devices", "list, add, change, revoke and remove devices"),
+        "skills": ("hub.skills", "what the devices can do"),
+        "call": ("hub.skills", "call a method of a skill"),
+        "exec": ("hub.skills", "run Python in the sandbox, as the assistant does"),
+        "nodes": ("live.nodes", "programs that run on the devices"),
+        "mcp": ("mcp", "serve the home to an MCP client, or list the MCP servers of mcp.json"),
+        "home-assistant": ("live.home_assistant", "expose devices, skills and chat to Home Assistant"),
+        "world": ("live.world", "show what there is in the home, with its state"),
     },
     "Watch and record": {
-        "watchers": ("live.watchers:register_watchers", "keep an eye on values, and notify or act"),
-        "captures": ("live.captures:register_captures", "record topics into files"),
-        "events": (
-            "live.events:register_events",
-            "show what happened: watchers, captures, devices, notifications",
-        ),
-        "notify": (
-            "live.events:register_notify",
-            "try the notifications that go to your phone, messenger or mail",
-        ),
-        "bus": ("live.bus:register_bus", "read and publish MQTT topics"),
+        "watchers": ("live.watchers", "keep an eye on values, and notify or act"),
+        "captures": ("live.captures", "record topics into files"),
+        "events": ("live.events", "show what happened: watchers, captures, devices, notifications"),
+        "notify": ("live.events", "try the notifications that go to your phone, messenger or mail"),
+        "bus": ("live.bus", "read and publish MQTT topics"),
     },
     "People and security": {
-        "users": ("hub.users:register_users", "list, add, change and remove people"),
-        "tokens": ("hub.tokens:register_tokens", "make, list and revoke tokens for programs"),
-        "audit": ("hub.skills:register_audit", "show who called what, and what was refused"),
-        "certs": ("home:register_certs", "show, make and renew the certificates for --lan"),
+        "users": ("hub.users", "list, add, change and remove people"),
+        "tokens": ("hub.tokens", "make, list and revoke tokens for programs"),
+        "audit": ("hub.skills", "show who called what, and what was refused"),
+        "certs": ("home", "show, make and renew the certificates for --lan"),
     },
     "Data and this program": {
-        "backup": ("data.backup:register_backup", "write all data of this home into one encrypted file"),
-        "restore": ("data.backup:register_restore", "restore a backup while no hub runs here"),
-        "database": ("data.database:register_database", "copy the hub's database to PostgreSQL, or back"),
-        "cluster": (
-            "data.database:register_cluster",
-            "list the replicas of the hub, which one leads, and NATS's nodes",
-        ),
-        "render": ("render:register_render", "print manifests for Kubernetes, or a configuration of EMQX"),
-        "purge": ("home:register_purge", "remove everything that Strawberry published from the brokers"),
-        "completion": (
-            "completion:register_completion",
-            "print what completes commands with Tab, for bash, zsh or fish",
-        ),
+        "backup": ("data.backup", "write all data of this home into one encrypted file"),
+        "restore": ("data.backup", "restore a backup while no hub runs here"),
+        "database": ("data.database", "copy the hub's database to PostgreSQL, or back"),
+        "cluster": ("data.database", "list the replicas of the hub, which one leads, and NATS's nodes"),
+        "render": ("render", "print manifests for Kubernetes, or a configuration of EMQX"),
+        "purge": ("home", "remove everything that Strawberry published from the brokers"),
+        "completion": ("completion", "print what completes commands with Tab, for bash, zsh or fish"),
     },
 }
-"""Where each command is declared, and what it does, in groups as `strawberry help` shows them."""
+"""The module that declares each command, and what it does, in groups as `strawberry help` shows them."""
 
 COMMANDS: Final = {name: each for group in GROUPS.values() for name, each in group.items()}
 
@@ -103,8 +88,8 @@ def make_parser(words: Collection[str] = tuple(COMMANDS)) -> Parser:
     for name, (place, about) in COMMANDS.items():
         command = commands.add_parser(name, help=about)
         if name in words:
-            module, _, register = place.partition(":")
-            getattr(import_module(f"deploy.cli.{module}"), register)(command)
+            module = import_module(f"deploy.cli.{place}")
+            getattr(module, f"register_{name.replace('-', '_')}")(command)
     return parser
 
 

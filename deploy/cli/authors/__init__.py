@@ -3,7 +3,6 @@
 import argparse
 
 from deploy.cli.authors import checks
-from deploy.cli.authors.new import new
 from deploy.cli.authors.trying import try_skills
 from deploy.cli.terminal.parser import Parser
 
@@ -14,7 +13,7 @@ _PATH = "a skill by its name, a file or a folder; default: all skills of this ma
 
 def add_author_actions(actions: "argparse._SubParsersAction[Parser]") -> None:
     """Declare the actions of 'strawberry skills' that are for authors."""
-    command = actions.add_parser("new", run=new)
+    command = actions.add_parser("new", run=checks.new)
     command.add_argument("name", help="in small letters, for example coffee")
     command.add_argument("--folder", metavar="DIR", help="where to put it; default: skills of this machine")
     command = actions.add_parser("test", run=checks.test)

@@ -1,18 +1,29 @@
-"""``strawberry devices``: list, add, change, revoke and remove devices."""
+"""``strawberry devices``: list, add, review, change, revoke and remove devices."""
 
 import argparse
+import difflib
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
-from contracts.answers.devices import ApprovedAnswer, DeviceAnswer, InvitationAnswer, RemovedAnswer, Waiting
+from contracts.answers.devices import (
+    ApprovedAnswer,
+    DeviceAnswer,
+    InvitationAnswer,
+    Item,
+    RemovedAnswer,
+    ReviewAnswer,
+    Waiting,
+)
 from contracts.errors import ConfigError, Forbidden, NotFound
-from deploy.cli.client import api, hub_of, is_local_spoke
-from deploy.cli.hub.review import review
+from deploy.cli.client import HubClient, api, hub_of, is_local_spoke
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to, is_sure
 from deploy.cli.terminal.output import Output, columns, note, waiting
 from deploy.cli.terminal.parser import Parser
-from deploy.cli.terminal.tables import moment
+from deploy.cli.terminal.tables import cell, moment
 
 _ON: Final = {"on": True, "off": False}
 _JOINING: Final = "/api/devices/join"
@@ -233,6 +244,69 @@ def _normalized(code: str) -> str:
 def _add_trusted(parser: Parser) -> None:
     parser.add_flag("--trust-skills", "approve what its skills declare, now and later: see 'devices review'")
     parser.add_flag("--shared", "everybody at home sees and calls it, not only its owner")
+
+
+def review(options: argparse.Namespace) -> None:
+    """Approve what skills of devices declare.
+
+    Shows what waits for your approval: looser flags, sentences with free text, serving the whole home,
+    documentation for the assistant. In a terminal it asks for each device.
+    """
+    client, output = hub_of(options), Output(options.json)
+    if options.device is None:
+        found = client.get("/api/devices/review", list[ReviewAnswer])
+    else:
+        found = [client.get(api("devices", options.device, "review"), ReviewAnswer)]
+    is_asking = sys.stdin.isatty() and not options.json
+    results = []
+    for each in filter(lambda each: each.items, found):
+        if not options.json:
+            output.result(None, text=_shown(each))
+        approve = options.decision
+        if approve is None and is_asking:
+            approve = answer_to("Approve all of it? 'n' denies it for good, Enter leaves it for later.")
+        results.append(each if approve is None else _decide(client, each, approve=approve))
+    if options.json or not results:
+        output.result(results, text="Nothing waits for approval.")
+
+
+def _decide(client: HubClient, each: ReviewAnswer, *, approve: bool) -> ReviewAnswer:
+    # The digest makes sure that nothing is decided that was not shown.
+    body = {"digest": each.digest, "approve": approve}
+    decided = client.post(api("devices", each.id, "review"), body, ReviewAnswer)
+    note(f"{each.name}: {len(each.items)} {'approved' if approve else 'denied'}.")
+    return decided
+
+
+def _shown(device: ReviewAnswer) -> str:
+    return "\n".join([f"{device.name} ({device.key})", *_lines(device.items), ""])
+
+
+def _lines(items: list[Item]) -> Iterator[str]:
+    for item in items:
+        name = ".".join(filter(None, (item.skill, item.method)))
+        denied = " (denied)" if item.denied else ""
+        match item.kind:
+            case "flags":
+                yield f"  {name}: flags {item.before} → {item.after}{denied}"
+            case "sentence":
+                yield f"  {name}: hears on every device, with free text{denied}"
+                yield f"    + {cell(item.after)}"
+            case "uses":
+                yield f"  {name}: calls {item.after}{denied}"
+            case "provider":
+                yield f"  {name}: {item.after} beside other devices{denied}"
+            case _:
+                yield f"  {name}: documentation that the assistant reads{denied}"
+                yield from _changes(item.before, item.after)
+
+
+def _changes(before: str, after: str) -> Iterator[str]:
+    # All of it, however long: what is not shown could be approved unseen.
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    for line in islice(lines, 2, None):
+        if not line.startswith("@"):
+            yield f"    {line[0]} {line[1:]}"
 
 
 def register_devices(parser: Parser) -> None:

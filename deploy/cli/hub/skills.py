@@ -19,7 +19,7 @@ from contracts.answers.skills import (
 from contracts.errors import ConfigError, StrawberryError
 from deploy.cli.authors import add_author_actions
 from deploy.cli.client import api, hub_of
-from deploy.cli.hub import integrations, skill_packages
+from deploy.cli.hub import skill_packages
 from deploy.cli.hub.calling import MethodCall, ask_for_secrets, call_method, typed_value
 from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
@@ -266,11 +266,11 @@ def register_skills(parser: Parser) -> None:
     command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
     command.add_flag("--reset", "forget the order")
     skill_packages.register(actions)
-    actions.add_parser("available", run=integrations.available)
-    command = actions.add_parser("enable", run=integrations.enable)
+    actions.add_parser("available", run=skill_packages.available)
+    command = actions.add_parser("enable", run=skill_packages.enable)
     command.add_argument("name", help="as 'skills available' shows it, for example weather")
     command.add_argument("settings", metavar="SETTING=VALUE", nargs="*", help="its settings, but no secret")
-    actions.add_parser("disable", run=integrations.disable).add_argument("name", help="for example weather")
+    actions.add_parser("disable", run=skill_packages.disable).add_argument("name", help="for example weather")
     add_author_actions(actions)
     add_declared(actions, "skills")
 

@@ -1,4 +1,4 @@
-"""``strawberry setup``: choosing models, trying them, writing them down."""
+"""``strawberry setup``: models, or Home Assistant, are chosen, tried and written down."""
 
 import argparse
 import asyncio
@@ -15,17 +15,10 @@ from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, ollama_addres
 from agent_core.models.providers import PROVIDERS, Provider
 from agent_core.setup.looking import ask_ollamas, ollama_at
 from agent_core.setup.probe import Probe, probe, with_loading_time
-from agent_core.setup.writing import (
-    own_variable,
-    unused_name,
-    with_time,
-    write_entry,
-    write_key,
-)
-from contracts.errors import ConfigError
+from agent_core.setup.writing import own_variable, unused_name, with_time, write_entry, write_key
+from contracts.errors import ConfigError, LinkError
 from contracts.validation import explain
 from deploy import limits
-from deploy.cli.setup.home_assistant import setup as setup_home_assistant
 from deploy.cli.setup.models import pull_model
 from deploy.cli.terminal.asking import agreed, typed_unseen
 from deploy.cli.terminal.output import Output, note, waiting
@@ -34,6 +27,14 @@ from deploy.directory import Home
 
 _UNWRITTEN: Final = "Nothing was written; --no-test writes it anyway."
 _FLAGS: Final = "For example: strawberry setup --provider ollama --model qwen3:4b"
+_HOME_ASSISTANT: Final = "http://homeassistant.local:8123"
+_HOME_ASSISTANT_FLAGS: Final = (
+    f"For example: strawberry setup home-assistant --url {_HOME_ASSISTANT} --token-stdin"
+)
+_TRIED: Final = (
+    "Home Assistant {version}: {exposed} of {entities} entities are exposed to Assist; {used} are used.\n"
+)
+_TOKEN: Final = "Long-lived access token, which is not shown (your profile in Home Assistant, Security): "  # noqa: S105
 
 
 class _Ended(Exception):
@@ -94,7 +95,8 @@ def _add_as_told(home: Home, options: argparse.Namespace) -> None:
     entry = with_time(entry, tried)
     _write(home, entry, model.key)
     told = {"name": entry.name, "tools": entry.tools, "tried": asdict(tried) if tried else None}
-    Output(options.json).result(told, text=_written(home, entry, tried))
+    said = f"{entry.name}: {_result(tried)}\n" if tried is not None else ""
+    Output(options.json).result(told, text=said + _what_next(home))
 
 
 def _converse(home: Home) -> None:
@@ -297,11 +299,6 @@ def _result(tried: Probe) -> str:
     return f"It answers after {tried.first_s:.2g} s{can}. {tried.advice}".strip()
 
 
-def _written(home: Home, entry: ModelEntry, tried: Probe | None) -> str:
-    said = f"{entry.name}: {_result(tried)}\n" if tried is not None else ""
-    return f"{said}{_what_next(home)}"
-
-
 def _what_next(home: Home) -> str:
     server, start = ("spoke", "spoke run") if home.is_spoke_alone else ("hub", "up")
     applied = f"A running {server} uses it from the next message on; strawberry {start} starts one."
@@ -326,6 +323,51 @@ def _ask(question: str, *, default: str = "", needed: bool = False) -> str:
         if line.strip() or not needed:
             return line.strip() or default
         note("  This needs an answer; Ctrl-D ends.")
+
+
+def setup_home_assistant(options: argparse.Namespace) -> None:
+    """Connect Home Assistant, for its entities.
+
+    Asks for the address of Home Assistant and a long-lived access token, tries them, and writes them to
+    strawberry.toml and .env.
+    """
+    from deploy.home.home_assistant import (
+        check_token,
+        read_access_table,
+        try_home_assistant,
+        write_home_assistant,
+    )
+
+    home = Home.find()
+    asks = not options.json and sys.stdin.isatty()
+    url = (options.url or "").strip()
+    if not url and asks:
+        with suppress(_Ended):
+            present = read_access_table(home).url
+            url = _ask("Address of Home Assistant", default=present or _HOME_ASSISTANT)
+    if not url:
+        raise ConfigError("no --url given", hint=_HOME_ASSISTANT_FLAGS)
+    table = read_access_table(home, url)
+    if options.token_stdin:
+        token = sys.stdin.readline().strip()
+    elif asks:
+        token = typed_unseen(_TOKEN).strip()
+    else:
+        raise ConfigError("no token given", hint=_HOME_ASSISTANT_FLAGS)
+    checked, found = check_token(token), None
+    try:
+        if not options.no_test:
+            with waiting(f"asking {url}"):
+                found = asyncio.run(try_home_assistant(home, url, checked))
+    except LinkError as error:
+        raise ConfigError(error.message, hint=_UNWRITTEN) from None
+    write_home_assistant(home, url, checked)
+    used = "these" if table.expose == "assist" else "all"
+    said = _TRIED.format(used=used, **vars(found)) if found else ""
+    Output(options.json).result(
+        {"url": url, "tried": vars(found) if found else None},
+        text=f"{said}Written to {home.directory / 'strawberry.toml'}. A running hub uses it at once.",
+    )
 
 
 def register_setup(parser: Parser) -> None:
