@@ -425,7 +425,8 @@ def test_the_others_are_made_of_one_sentence_by_a_model(
 
     def reply(seen: SeenRequest) -> Reply:
         said = seen.said("user")[-1]
-        sentence = next(each for each in planned if each in said)
+        # The context before it lists watchers, by their sentences.
+        sentence = max(planned, key=said.rfind)
         if seen.tools != ["plan"]:
             watch = f"devices.hub.WatcherSkill.watch({sentence!r})"
             return Says(text="It is made.") if seen.results else calls("python_exec", code=watch)
