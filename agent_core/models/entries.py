@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ LOCAL_ONLY: Final = "STRAWBERRY_LOCAL_MODELS_ONLY"
 """While this environment variable is set, only models on loopback are asked; tests set it."""
 
 SETTINGS_FILE: Final = "strawberry.toml"
+SETTINGS_LOCK: Final = RLock()
+"""Held over reading, changing and writing it: a thread does so for other replicas."""
 KEYS_FILE: Final = ".env"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from agent_core.models.entries import (
     KEYS_FILE,
     SETTINGS_FILE,
+    SETTINGS_LOCK,
     ModelEntry,
     parse_entries,
     read_entries,
@@ -38,10 +39,11 @@ def write_entry(home: Path, entry: ModelEntry) -> None:
     Raises:
         ConfigError: If the file cannot be used as it is.
     """
-    entries = read_entries(home)
-    if all(each.name != entry.name for each in entries):
-        entries = (*entries, entry)
-    write_entries(home, [entry if each.name == entry.name else each for each in entries])
+    with SETTINGS_LOCK:
+        entries = read_entries(home)
+        if all(each.name != entry.name for each in entries):
+            entries = (*entries, entry)
+        write_entries(home, [entry if each.name == entry.name else each for each in entries])
 
 
 def write_entries(home: Path, entries: Sequence[ModelEntry]) -> None:
@@ -53,34 +55,35 @@ def write_entries(home: Path, entries: Sequence[ModelEntry]) -> None:
     import tomlkit
     from tomlkit.items import AoT
 
-    file = home / SETTINGS_FILE
-    # A file that is wrong already is reported as everywhere, and left alone.
-    parse_entries(read_tables(home).get("models"), file=file)
-    document = tomlkit.parse(file.read_text("utf-8") if file.exists() else _HEAD)
-    present = document.get("models")
-    tables = {str(table.get("name")): table for table in present} if isinstance(present, AoT) else {}
-    wanted = [_changed(tables.get(entry.name), entry) for entry in entries]
-    if isinstance(present, AoT) and wanted[: len(present)] == list(present):
-        # Nothing but values, and entries at the end: every line stays where it is.
-        for table in wanted[len(present) :]:
-            present.append(table)
-    else:
-        others = tomlkit.aot()
-        for table in wanted:
-            others.append(table)
-        if isinstance(present, AoT) and wanted:
-            document["models"] = others
+    with SETTINGS_LOCK:
+        file = home / SETTINGS_FILE
+        # A file that is wrong already is reported as everywhere, and left alone.
+        parse_entries(read_tables(home).get("models"), file=file)
+        document = tomlkit.parse(file.read_text("utf-8") if file.exists() else _HEAD)
+        present = document.get("models")
+        tables = {str(table.get("name")): table for table in present} if isinstance(present, AoT) else {}
+        wanted = [_changed(tables.get(entry.name), entry) for entry in entries]
+        if isinstance(present, AoT) and wanted[: len(present)] == list(present):
+            # Nothing but values, and entries at the end: every line stays where it is.
+            for table in wanted[len(present) :]:
+                present.append(table)
         else:
-            # None at all, or `models = []`, which is the same.
-            document.pop("models", None)
-            if wanted:
-                document.add("models", others)
-    text = tomlkit.dumps(document)
-    if parse_entries(tomlkit.parse(text).unwrap().get("models"), file=file) != tuple(entries):
-        raise ConfigError(
-            "the entries of {file} cannot be put in this order", file=file, hint="Edit the file."
-        )
-    write_private(file, text.encode())
+            others = tomlkit.aot()
+            for table in wanted:
+                others.append(table)
+            if isinstance(present, AoT) and wanted:
+                document["models"] = others
+            else:
+                # None at all, or `models = []`, which is the same.
+                document.pop("models", None)
+                if wanted:
+                    document.add("models", others)
+        text = tomlkit.dumps(document)
+        if parse_entries(tomlkit.parse(text).unwrap().get("models"), file=file) != tuple(entries):
+            raise ConfigError(
+                "the entries of {file} cannot be put in this order", file=file, hint="Edit the file."
+            )
+        write_private(file, text.encode())
 
 
 def write_key(home: Path, variable: str, key: SecretStr) -> None:

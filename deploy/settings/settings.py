@@ -17,6 +17,7 @@ from pydantic import (
 
 from agent_core.models.entries import (
     SETTINGS_FILE,
+    SETTINGS_LOCK,
     GatewayKind,
     Model,
     ModelEntry,
@@ -391,13 +392,14 @@ def write_table(directory: Path, table: str, values: Mapping[str, Json]) -> None
     """
     import tomlkit
 
-    read_tables(directory)
-    file = directory / SETTINGS_FILE
-    document = tomlkit.parse(file.read_text("utf-8") if file.exists() else "")
-    written = document.setdefault(table, tomlkit.table())
-    for name, value in values.items():
-        if value is None:
-            written.pop(name, None)
-        elif written.get(name) != value:
-            written[name] = value
-    write_private(file, tomlkit.dumps(document).encode())
+    with SETTINGS_LOCK:
+        read_tables(directory)
+        file = directory / SETTINGS_FILE
+        document = tomlkit.parse(file.read_text("utf-8") if file.exists() else "")
+        written = document.setdefault(table, tomlkit.table())
+        for name, value in values.items():
+            if value is None:
+                written.pop(name, None)
+            elif written.get(name) != value:
+                written[name] = value
+        write_private(file, tomlkit.dumps(document).encode())
