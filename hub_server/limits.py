@@ -95,7 +95,7 @@ LEADER_LOOK_S: Final = 0.2
 REPLICA_LEAVE_S: Final = 20.0
 """How long a replica that is told to stop lets its turns run; service managers end it after 30 s or more."""
 REPLICA_RESTART_S: Final = 10.0
-"""How long a replica waits to restart for other settings: the one that was asked serves again by then."""
+"""Between restarts of replicas for other settings: the one before serves again by then."""
 REMOTE_PART_S: Final = 1.0
 """How long a prompt waits for what the leader adds to it: one that is stopped answers nothing."""
 REMOTE_SKILLS_S: Final = 15.0

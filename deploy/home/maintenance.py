@@ -8,10 +8,11 @@ from typing import Any, BinaryIO, Final, cast
 
 from pydantic import SecretStr, ValidationError
 
+from agent_core.models.entries import SETTINGS_LOCK
 from agent_core.prompt import Household
 from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import HomeAssistantRules, HomeAssistantTrial, McpServers
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, InvalidMessage
 from contracts.validation import explain
 from deploy.directory import STAGE, Home
 from deploy.home.home_assistant import read_rules
@@ -142,6 +143,7 @@ class Maintenance:
 
     def write_settings(self, changed: Settings) -> Settings:
         """Write what is given of it into its table."""
+        _check_place(changed)
         # Settings that somebody has broken meanwhile would keep the hub from starting again.
         check_settings(self._home)
         table = "household" if isinstance(changed, Household) else "home_assistant"
@@ -160,14 +162,19 @@ class Maintenance:
         kind, _ = _SHARED[table]
         try:
             wanted = kind.model_validate_json(content or b"{}")
-        except ValidationError as error:
-            reason = explain(error, kind, root=table)
-            raise ConfigError(f"what the database has of [{table}] cannot be used: {reason}") from None
+            _check_place(wanted)
+        except (ValidationError, ConfigError) as error:
+            reason = explain(error, kind, root=table) if isinstance(error, ValidationError) else error
+            raise InvalidMessage(
+                f"what the database has of [{table}] cannot be used: {reason}",
+                hint="Save its page again, or delete its row of the table shared_file.",
+            ) from None
         check_settings(self._home)
-        if self.read_table(table) != before:
-            return False
         values = wanted.model_dump(mode="json", exclude_unset=True)
-        write_table(self._home.directory, table, {name: values.get(name) for name in kind.model_fields})
+        with SETTINGS_LOCK:
+            if self.read_table(table) != before:
+                return False
+            write_table(self._home.directory, table, {name: values.get(name) for name in kind.model_fields})
         return True
 
     async def connect_home_assistant(self, url: str, token: SecretStr) -> HomeAssistantTrial:
@@ -207,3 +214,8 @@ class Maintenance:
     def _discard(self) -> None:
         if not self._home.restore_plan.exists():
             shutil.rmtree(self._home.directory / STAGE, ignore_errors=True)
+
+
+def _check_place(settings: Household | HomeAssistantRules) -> None:
+    if isinstance(settings, Household) and (settings.latitude is None) != (settings.longitude is None):
+        raise ConfigError("latitude and longitude belong together", hint="Fill in both, or none.")

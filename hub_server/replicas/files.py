@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 import re
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -20,13 +19,14 @@ from sqlmodel import Session, select
 
 from agent_core.files.edited_file import MAX_BYTES
 from agent_core.models.entries import SETTINGS_FILE
-from contracts.errors import ConfigError, StrawberryError
+from contracts.errors import ConfigError, InvalidMessage, StrawberryError
 from hub_agent.agents.agent import DIRECTORY, SUFFIX
 from hub_agent.prompt.soul import SOUL_FILE
 from hub_live.memory.memory import FILE_NAME
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import SharedFileRow
 from hub_server import limits
+from hub_server.replicas.routing import Routing
 from hub_server.system.host import Host
 from identity.files import write_private
 
@@ -36,6 +36,8 @@ _KNOWN: Final = "shared.json"
 _OF_HUB: Final = (SOUL_FILE, FILE_NAME)
 _HOUSEHOLD: Final = "[household]"
 _TABLES: Final = (_HOUSEHOLD, "[home_assistant]")
+_EDITED_TWICE: Final = "%s was edited on two replicas; what it held here is in %s"
+_REPLACED: Final = "%s held other settings than the database, which count; what it held is in %s"
 _AGENT: Final = re.compile(rf"{DIRECTORY}/[A-Za-z0-9][A-Za-z0-9_-]{{0,63}}{re.escape(SUFFIX)}")
 
 
@@ -44,15 +46,17 @@ class SharedFiles:
 
     Args:
         host: Reads and writes the tables.
+        routing: Knows who leads, whose tables are stored first, and in which order replicas restart.
         home: ``STRAWBERRY_HOME``.
         hub: The directory of the hub in it.
     """
 
-    def __init__(self, store: Store, host: Host, *, home: Path, hub: Path) -> None:
+    def __init__(self, store: Store, host: Host, routing: Routing, *, home: Path, hub: Path) -> None:
         self._store = store
         self._host = host
         self._home = home
         self._hub = hub
+        self._routing = routing
         # Digests of what was the same here and in the database; what differs from it was edited.
         try:
             self._known = TypeAdapter(dict[str, str]).validate_json((hub / _KNOWN).read_bytes())
@@ -71,14 +75,16 @@ class SharedFiles:
             except (StrawberryError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
-                    _log.warning("files are shared with the other replicas later: %s", error)
+                    _log.warning("files are shared later: %s. %s", error, getattr(error, "hint", ""))
             await asyncio.sleep(limits.REPLICA_LOOK_S)
 
     async def leave(self) -> None:
         """Store what was edited in the last moment, where the database answers."""
-        with suppress(StrawberryError, OSError):
+        try:
             async with asyncio.timeout(limits.REPLICA_CONNECT_S):
                 await self.sync()
+        except (StrawberryError, OSError) as error:
+            _log.warning("what was changed in the last moment may not be shared: %r", error)
 
     async def sync(self) -> None:
         """Store what was edited here, and take over what was edited elsewhere.
@@ -93,7 +99,7 @@ class SharedFiles:
         for name in sorted(here.keys() | there.keys()):
             if (content := here.get(name, b"")) is not None:
                 try:
-                    known[name] = await self._shared(name, content, there.get(name, ""))
+                    known[name] = await self._shared(name, content, there.get(name))
                     self._not_compared.discard(name)
                 except (StrawberryError, OSError) as error:
                     failure = error  # the others are shared all the same
@@ -104,22 +110,35 @@ class SharedFiles:
         if failure is not None:
             raise failure
 
-    async def _shared(self, name: str, content: bytes, stored: str) -> str:
-        """Make a file the same here and in the database; return the digest of what they have in common."""
+    async def _shared(self, name: str, content: bytes, row: str | None) -> str:
+        """Make a file the same here and in the database; return the digest of what they have in common.
+
+        Args:
+            row: The digest in the database; None of what was never stored.
+        """
+        stored = row or ""
         own, known = _digest(content), self._known.get(name, "")
         is_first = name in self._not_compared
         if own == stored:
             return own
-        if stored == known and not (is_first and stored):
-            put = partial(_put, name, content, instead_of=stored)
+        put = partial(_put, name, content, instead_of=stored)
+        if row is None and name in _TABLES and not self._routing.leads:
+            return known
+        if row is None or (stored == known and not (is_first and stored)):
             return own if await self._store.write(put) else known
         taken = await self._store.read(partial(_content, name))
         if _digest(taken) != stored:
             return known  # stored again just now, or a row that was altered
         is_edited = own not in ("", known)
-        is_taken = await asyncio.to_thread(self._take, name, taken, content, keep=is_edited)
+        keep = (_REPLACED if is_first else _EDITED_TWICE) if is_edited else ""
+        try:
+            is_taken = await asyncio.to_thread(self._take, name, taken, content, keep)
+        except InvalidMessage:
+            if is_first or not is_edited or not self._routing.leads:
+                raise
+            return own if await self._store.write(put) else known
         if is_taken and name == _HOUSEHOLD:
-            delay = 0 if is_first else limits.REPLICA_RESTART_S
+            delay = 0 if is_first else limits.REPLICA_RESTART_S * self._routing.restart_place
             asyncio.get_running_loop().call_later(delay, self._host.restart)
         return stored if is_taken else known
 
@@ -145,8 +164,12 @@ class SharedFiles:
                 found[name] = None
         return found
 
-    def _take(self, name: str, content: bytes, before: bytes, *, keep: bool) -> bool:
-        """Write a file; return False if it was edited meanwhile."""
+    def _take(self, name: str, content: bytes, before: bytes, keep: str) -> bool:
+        """Write a file; return False if it was edited meanwhile.
+
+        Args:
+            keep: What is logged when the file is kept beside it; empty where it is not kept.
+        """
         path, is_table = self._path(name), name in _TABLES
         # Before anything is kept: what cannot be used is tried again each second.
         if is_table and not self._host.replace_table(name.strip("[]"), content, before):
@@ -154,7 +177,7 @@ class SharedFiles:
         if keep:
             aside = path.with_name(f"{path.name}.before-{_digest(before)[:8]}")
             write_private(aside, before)
-            _log.warning("%s was edited on two replicas; what it held here is in %s", path, aside)
+            _log.warning(keep, path, aside)
         if is_table:
             return True
         if content:
@@ -175,7 +198,7 @@ def _digests(session: Session) -> dict[str, str]:
 
 
 def _content(name: str, session: Session) -> bytes:
-    return session.get_one(SharedFileRow, name).content
+    return row.content if (row := session.get(SharedFileRow, name)) is not None else b""
 
 
 def _put(name: str, content: bytes, session: Session, *, instead_of: str) -> bool:

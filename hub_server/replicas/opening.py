@@ -87,16 +87,17 @@ async def open_replica(
             # Beside it: this asks the leader, who may be stopped.
             # What a leader of another version says may be unreadable, too.
             supervise(tasks, live.run, name="replica: skills of the leader")
-            files = SharedFiles(
-                registry.store, services.system.host, home=settings.home, hub=settings.directory
-            )
+            host, hub = services.system.host, settings.directory
+            files = SharedFiles(registry.store, host, routing, home=settings.home, hub=hub)
             supervise(tasks, files.run, name="replica: files")
             leads = tasks.create_task(replica.lead(lead), name="replica: lead")
 
             async def leave() -> None:
-                await files.leave()
-                leads.cancel()
-                await asyncio.wait([leads], timeout=limits.REPLICA_LEAVE_S)
+                try:
+                    await files.leave()
+                finally:
+                    leads.cancel()
+                    await asyncio.wait([leads], timeout=limits.REPLICA_LEAVE_S)
                 until = time.monotonic() + limits.REPLICA_LEAVE_S
                 # Turns tell nobody when they end.
                 while assistant.running.open_count and time.monotonic() < until:  # noqa: ASYNC110

@@ -67,6 +67,12 @@ class Routing:
     def leads(self) -> bool:
         return self._leader.parts is not None
 
+    @property
+    def restart_place(self) -> int:
+        """Return which of the replicas that run this one is by name, from 1."""
+        runs = filter(self.presence.runs, self.presence.rows)
+        return 1 + sum(name < self._replica.instance for name in runs)
+
     async def confirm_lead(self) -> None:
         """Check that this replica leads, also where it was stopped until a moment ago.
 

@@ -91,8 +91,6 @@ async def change_household(system: System, asking: Bearer, household: Household)
 
     What is left out stays; `null` for both coordinates removes them.
     """
-    if (household.latitude is None) != (household.longitude is None):
-        raise InvalidMessage("latitude and longitude belong together", hint="Fill in both, or none.")
     with explained():
         written = await asyncio.to_thread(system.host.write_settings, household)
     asking.note("change the settings of the household")

@@ -191,7 +191,8 @@ class Host(Protocol):
             before: What it must still say; False is returned where it does not.
 
         Raises:
-            ConfigError: If the settings, or this, cannot be used.
+            ConfigError: If the settings cannot be used.
+            InvalidMessage: If this cannot be used.
         """
         ...
 

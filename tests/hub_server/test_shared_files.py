@@ -5,11 +5,14 @@ import tomllib
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from agent_core.prompt import Household
-from contracts.errors import ConfigError
+from contracts.answers.system import HomeAssistantRules
+from contracts.errors import InvalidMessage
 from deploy.directory import Home as Installation
 from deploy.home.maintenance import Maintenance
 from deploy.home.running import Restart
@@ -29,13 +32,14 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 class Copies:
-    def __init__(self, store: Store, home: Path) -> None:
+    def __init__(self, store: Store, home: Path, *, leads: bool = True) -> None:
         self.home = home
         (home / "hub").mkdir(parents=True, exist_ok=True)
         (home / "agents").mkdir(exist_ok=True)
         self.restart = Restart(ServiceManager())
         self.host = Maintenance(Installation(home), restart=self.restart)
-        self.files = SharedFiles(store, self.host, home=home, hub=home / "hub")
+        routing: Any = SimpleNamespace(leads=leads, restart_place=1)
+        self.files = SharedFiles(store, self.host, routing, home=home, hub=home / "hub")
         self.settings = home / "strawberry.toml"
         self.soul, self.agent = home / "hub" / "SOUL.md", home / "agents" / "garden.yml"
 
@@ -130,7 +134,16 @@ async def test_settings_of_the_household_hold_at_a_replica_that_keeps_the_rest_o
     assert tomllib.loads(other.settings.read_text())["household"] == {"language": "de"}
 
 
-async def test_a_replica_that_starts_takes_over_what_a_page_wrote_meanwhile(tmp_path, store):
+async def test_a_table_that_was_never_stored_is_the_one_of_the_leader(tmp_path, store):
+    follower, leader = Copies(store, tmp_path / "one", leads=False), Copies(store, tmp_path / "other")
+    follower.settings.write_text('[household]\nlanguage = "fr"\n')
+    leader.settings.write_text('[household]\nlanguage = "de"\n')
+    for each in (follower, leader, follower):
+        await each.files.sync()
+    assert 'language = "de"' in follower.settings.read_text()
+
+
+async def test_a_replica_that_starts_takes_over_what_a_page_wrote_meanwhile(tmp_path, store, caplog):
     one, other = Copies(store, tmp_path / "one"), Copies(store, tmp_path / "other")
     for each in (one, other):
         each.settings.write_text('[household]\nlanguage = "de"\n')
@@ -144,12 +157,17 @@ async def test_a_replica_that_starts_takes_over_what_a_page_wrote_meanwhile(tmp_
         await asyncio.wait_for(started.restart.requested(), 10)
         assert 'units = "imperial"' in started.settings.read_text()
     assert not list(other.home.glob("*.before-*"))
+    assert list(one.home.glob("strawberry.toml.before-*"))
+    assert "what it held is in" in caplog.text
+    assert "on two replicas" not in caplog.text
 
 
 async def test_what_no_page_may_write_is_not_taken_over_from_the_database(tmp_path, store):
     other = Copies(store, tmp_path / "other")
     other.settings.write_text(OWN)
     await other.files.sync()
+    with pytest.raises(InvalidMessage, match="belong together"):
+        other.host.replace_table("household", b'{"latitude": 52.5}', b"")
     for table, content in (
         ("[lan]", b'{"enabled": false}'),
         ("[home_assistant]", b'{"url": "http://elsewhere:8123"}'),
@@ -157,10 +175,17 @@ async def test_what_no_page_may_write_is_not_taken_over_from_the_database(tmp_pa
     ):
         await store.write(partial(_put, table, content, instead_of=await _stored(store, table)))
     await store.write(partial(_put, "SOUL.md", b"Be brief.", instead_of=""))
-    with pytest.raises(ConfigError, match="cannot be used"):
+    with pytest.raises(InvalidMessage, match="cannot be used"):
         await other.files.sync()
     assert (other.settings.read_text(), other.soul.read_text()) == (OWN, "Be brief.")
     assert not list(other.home.glob("*.before-*"))
+
+    other.host.write_settings(Household(language="fr"))
+    other.host.write_settings(HomeAssistantRules(hide=("light.cellar",)))
+    await other.files.sync()
+    third = Copies(store, tmp_path / "third")
+    await third.files.sync()
+    assert third.host.read_table("household") == b'{"language": "fr"}'
 
 
 async def _stored(store: Store, name: str) -> str:
