@@ -15,8 +15,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from chat.http.guard import page_policy
-from hub_web.joining.commands import FROM_HUB, WHEELS, terminal_lines
-from hub_web.joining.files import FILES, file_to_open, how_to_open
+from hub_web.joining.files import FILES, FROM_HUB, WHEELS, file_to_open, how_to_open, terminal_lines
 from hub_web.joining.wheel import make_wheel, wheel_name
 from hub_web.texts import LANGUAGE, text
 

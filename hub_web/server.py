@@ -44,7 +44,7 @@ from hub_web.door import (
     serve_manifest,
 )
 from hub_web.feeds import Feeds
-from hub_web.joining.commands import WHEELS
+from hub_web.joining.files import WHEELS
 from hub_web.parts.notices.notices import push_text
 from hub_web.shell import add_missing_page, set_up_controls
 from hub_web.sockets import SESSION, VIEW, Sessions, Sockets, WebSession, handle_errors, is_page_of, make_room

@@ -153,10 +153,11 @@ def _run_broker_child(home: Home) -> int:
         from deploy.home.brokers import embedded
         from identity.keys import PublicKey
 
-    async def serve(told: dict[str, Any], report: Reporter) -> None:
-        issuer = embedded.Issuer(told["hub_id"], PublicKey.from_jwk(told["hub_key"]))
-        ports, lan = BrokerPorts(**told["ports"]), LanOptions(told["exposure"])
-        await embedded.run_broker(home, issuer=issuer, ports=ports, lan=lan, report=report)
+    async def serve(
+        report: Reporter, *, hub_id: str, hub_key: dict[str, str], ports: dict[str, int], exposure: Exposure
+    ) -> None:
+        issuer, lan = embedded.Issuer(hub_id, PublicKey.from_jwk(hub_key)), LanOptions(exposure)
+        await embedded.run_broker(home, issuer=issuer, ports=BrokerPorts(**ports), lan=lan, report=report)
 
     return run_child(serve)
 
@@ -246,10 +247,9 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
         nonlocal loaded
         loaded = asyncio.run(spoke.app.load_ahead(settings))
 
-    async def serve(told: dict[str, Any], report: Reporter) -> None:
-        where = {"hub_url": told["hub"], "hub_key": told["hub_key"], "insecure": told["insecure"]}
-        token = None if told["token"] is None else SecretStr(told["token"])
-        opening = spoke.app.open_spoke(settings.model_copy(update=where), token=token, loaded=loaded)
+    async def serve(report: Reporter, *, token: str | None, **where: str | bool) -> None:
+        secret = None if token is None else SecretStr(token)
+        opening = spoke.app.open_spoke(settings.model_copy(update=where), token=secret, loaded=loaded)
         await _serve_child(opening, report)
 
     return run_child(serve, prepare=prepare)

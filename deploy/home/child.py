@@ -132,13 +132,12 @@ def start_broker(home: Home) -> AbstractAsyncContextManager[Child]:
 
 
 def run_child(
-    serve: Callable[[dict[str, Any], Reporter], Coroutine[Any, Any, None]],
-    *,
-    prepare: Callable[[], None] = lambda: None,
+    serve: Callable[..., Coroutine[Any, Any, None]], *, prepare: Callable[[], None] = lambda: None
 ) -> int:
     """Run as the child: wait for the parameters, then serve until the parent ends or asks for it.
 
     Args:
+        serve: Gets a `Reporter`, and the parameters by their names.
         prepare: Does what needs no parameters.
 
     Returns:
@@ -155,7 +154,7 @@ def run_child(
 
         async def serve_parent() -> None:
             _stop_with_parent()
-            await serve(json.loads(line), report)
+            await serve(report, **json.loads(line))
 
         run_until_stopped(serve_parent())
     except StrawberryError as error:

@@ -54,7 +54,7 @@ async def local_spoke(
         first: A process that `start_process` has started.
     """
     insecure = bus.kind == "mosquitto" and all(map(_must_be_accepted, bus.addresses or (bus.url,)))
-    parameters = {"hub": hub_url, "hub_key": registry.key.kid, "insecure": insecure}
+    parameters = {"hub_url": hub_url, "hub_key": registry.key.kid, "insecure": insecure}
     spoke = LocalSpoke(home, registry, parameters, report, samples=samples)
     async with asyncio.TaskGroup() as tasks:
         keeper = tasks.create_task(spoke.keep(first), name="local spoke")
@@ -182,7 +182,7 @@ class LocalSpoke:
         file, registry = self.home.enrolment_file, self.registry
         stored = Enrolment.load(file)
         if stored is not None and stored.hub_key.kid != registry.key.kid:
-            if stored.hub_url != self.parameters["hub"]:
+            if stored.hub_url != self.parameters["hub_url"]:
                 raise ConfigError(
                     f"the spoke of this machine has joined another hub, {stored.hub_url}",
                     hint=f"Remove {file} to let it join this one.",

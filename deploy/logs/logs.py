@@ -32,21 +32,9 @@ _OTHERS: Final = re.compile(
 _REPLACEMENT: Final = "[secret]"
 
 _PACKAGES: Final = (
-    *("identity", "bus", "broker", "sandbox_host", "agent_core"),
-    *(
-        "chat",
-        "hub_registry",
-        "hub_agent",
-        "hub_live",
-        "strawberry_skills",
-        "hub_home_assistant",
-        "hub_server",
-        "hub_web",
-        "voice",
-        "spoke",
-        "tray",
-        "deploy",
-    ),
+    *("identity", "bus", "broker", "sandbox_host", "agent_core", "chat", "voice", "spoke", "tray", "deploy"),
+    *("hub_registry", "hub_agent", "hub_live", "hub_home_assistant", "hub_server", "hub_web"),
+    "strawberry_skills",
 )
 
 

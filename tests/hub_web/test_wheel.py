@@ -12,8 +12,16 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from hub_web.joining.commands import LINUX, WINDOWS, install_lines, install_steps, join_line
-from hub_web.joining.files import FILES, card_file, file_to_open
+from hub_web.joining.files import (
+    FILES,
+    LINUX,
+    WINDOWS,
+    card_file,
+    file_to_open,
+    install_lines,
+    install_steps,
+    join_line,
+)
 from hub_web.joining.wheel import make_wheel, wheel_name
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from agent_core.gateway.opening import ModelState
 from agent_core.models.ollama import ADDRESS_VARIABLE, LocalModel, PullStep, ollama_address, open_ollama
 from agent_core.sentences.responses import bytes_text, duration_text
 from agent_core.setup.looking import FoundOllama, ask_ollamas, look_at, ollamas_of
 from contracts.errors import ConfigError, GatewayError, StrawberryError
+from contracts.wire import Part
 from deploy import limits
 from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, note, progress_line, waiting
@@ -24,6 +26,10 @@ from deploy.cli.terminal.parser import Parser
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from deploy.logs.terminal import visible
+
+
+class _Models(Part):
+    models: list[ModelState]
 
 
 def list_models(options: argparse.Namespace) -> None:
@@ -71,14 +77,11 @@ def _skipped(home: Home) -> dict[str, str]:
     for find in (find_nearest, find_hub):
         with suppress(StrawberryError):
             server = find(home)
-            answer = server.request("GET", "/api/models", timeout=limits.SKIPPED_MODELS_TIMEOUT_S)
-            skipped |= {
-                model[
-                    "name"
-                ]: f"skipped by the {server.server} for {model['skipped_s']} s: it {model['detail']}"
-                for model in answer["models"]
-                if model["state"] == "skipped"
-            }
+            answer = server.get("/api/models", _Models, timeout=limits.SKIPPED_MODELS_TIMEOUT_S)
+            for each in answer.models:
+                if each.state == "skipped":
+                    why = f"skipped by the {server.server} for {each.skipped_s} s: it {each.detail}"
+                    skipped[each.name] = why
     return skipped
 
 

@@ -10,8 +10,7 @@ from hub_server.system.first_steps import LanState, show_lan
 from hub_web import limits, sb
 from hub_web.api import part
 from hub_web.handlers import one_at_a_time
-from hub_web.joining.commands import FROM_HUB, WHEELS, terminal_lines
-from hub_web.joining.files import CARD_FILE, FILES, card_file, how_to_open
+from hub_web.joining.files import CARD_FILE, FILES, FROM_HUB, WHEELS, card_file, how_to_open, terminal_lines
 from hub_web.pages.devices.devices import add_device, enter_code, refuse, state_of
 from hub_web.parts import network
 from hub_web.shell import page
