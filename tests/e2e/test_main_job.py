@@ -13,7 +13,7 @@ from tests.model_server import Says, ScriptedModel, calls
 HEARTBEAT = b'{"v":1,"kind":"heartbeat","seq":9999,"uptime_s":1}'
 
 
-def test_a_request_runs_real_skill_code_on_a_spoke(
+def test_a_request_runs_real_skill_code_on_a_spoke_also_by_its_new_name(
     house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:
     pc = house.add_spoke("Bedroom PC", journal)
@@ -40,8 +40,22 @@ def test_a_request_runs_real_skill_code_on_a_spoke(
         loaded = Path(f"/proc/{house.processes['hub'].pid}/maps").read_text()
         assert "tensorzero" in loaded, "it was TensorZero that asked the model"
 
+    model.requests.clear()
+    house.json("devices", "rename", "Bedroom PC", "Study PC")
+    model.script = [
+        calls("python_exec", code="devices.study_pc.JournalSkill.write('moved')"),
+        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('old')"),
+        Says(text="Done."),
+    ]
 
-def test_one_program_acts_on_two_devices(
+    house.json("chat", "write moved")
+
+    assert pc.journal() == ["hello", "moved"]
+    assert "study_pc" in model.requests[2].results[1], "the old name is an error that lists the nearest"
+    assert pc.id == "bedroom_pc"
+
+
+def test_one_program_acts_on_two_devices_and_names_the_one_that_is_offline(
     any_house: House, model: ScriptedModel, journal: dict[str, str]
 ) -> None:
     house = any_house
@@ -55,13 +69,9 @@ def test_one_program_acts_on_two_devices(
 
     assert (one.journal(), two.journal()) == (["both"], ["wrote both"])
 
-
-def test_an_offline_device_is_named_at_once_with_where_else_the_skill_is(
-    house: House, model: ScriptedModel, journal: dict[str, str]
-) -> None:
-    pc, pi = house.add_spoke("Bedroom PC", journal), house.add_spoke("Kitchen Pi", journal)
-    house.kill(pc.id)
-    wait_for(lambda: house.state_of(pc) == "offline", what="the will of the spoke")
+    model.requests.clear()
+    house.kill(one.id)
+    wait_for(lambda: house.state_of(one) == "offline", what="the will of the spoke")
     model.script = [
         calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('x')"),
         Says(text="It is off."),
@@ -73,7 +83,7 @@ def test_an_offline_device_is_named_at_once_with_where_else_the_skill_is(
     assert "Bedroom PC" in told
     assert "offline" in told
     assert "kitchen_pi" in told
-    assert pi.journal() == []
+    assert two.journal() == ["wrote both"]
 
 
 @pytest.mark.slow
@@ -111,21 +121,3 @@ def test_a_frozen_device_is_passed_over_and_what_it_says_later_is_ignored(
 
     assert first.journal() == ["awake"], "nothing else ran there"
     assert other.journal() == ["anywhere once"]
-
-
-def test_a_renamed_device_is_called_by_its_new_name(
-    house: House, model: ScriptedModel, journal: dict[str, str]
-) -> None:
-    pc = house.add_spoke("Bedroom PC", journal)
-    house.json("devices", "rename", "Bedroom PC", "Study PC")
-    model.script = [
-        calls("python_exec", code="devices.study_pc.JournalSkill.write('moved')"),
-        calls("python_exec", code="devices.bedroom_pc.JournalSkill.write('old')"),
-        Says(text="Done."),
-    ]
-
-    house.json("chat", "write moved")
-
-    assert pc.journal() == ["moved"]
-    assert "study_pc" in model.requests[2].results[1], "the old name is an error that lists the nearest"
-    assert pc.id == "bedroom_pc"

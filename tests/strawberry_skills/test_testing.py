@@ -22,7 +22,7 @@ class KettleSkill(Skill):
         room: str
 
     def __init__(self) -> None:
-        self.minutes = self.mornings = 0
+        self.ticks = self.mornings = 0
         self.heard: list[object] = []
         self.log_file = self.data_dir / "log"
 
@@ -51,9 +51,9 @@ class KettleSkill(Skill):
         await asyncio.sleep(0.01)
         return 20
 
-    @every("1m")
+    @every("10m")
     def _tick(self) -> None:
-        self.minutes += 1
+        self.ticks += 1
 
     @at("07:30")
     async def _morning(self) -> None:
@@ -89,11 +89,11 @@ def test_a_call_is_read_and_checked_as_on_a_device(host: Host, tmp_path: Path) -
 
 def test_time_events_and_values_come_when_the_test_says_so(host: Host) -> None:
     kettle = host(KettleSkill, room="kitchen")
-    assert kettle.skill.minutes == 1
-    kettle.advance(minutes=3, seconds=1)
-    assert kettle.skill.minutes == 4
+    assert kettle.skill.ticks == 1
+    kettle.advance(minutes=30, seconds=1)
+    assert kettle.skill.ticks == 4
     kettle.advance(days=2)
-    assert (kettle.skill.minutes, kettle.skill.mornings) == (4 + 2 * 24 * 60, 2)
+    assert (kettle.skill.ticks, kettle.skill.mornings) == (4 + 2 * 24 * 6, 2)
     kettle.tell_event("doorbell", "a parcel")
     kettle.tell_value("TankSkill.level", 40)
     assert kettle.skill.heard == ["a parcel", 40]
