@@ -1,4 +1,4 @@
-"""A broker, a hub and twenty spokes, each a process, and a supervisor that starts again what dies."""
+"""A broker, a hub and up to twenty spokes, each a process, and a supervisor that starts again what dies."""
 
 import asyncio
 import os
