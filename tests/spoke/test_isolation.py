@@ -221,30 +221,31 @@ async def test_calls_progress_states_events_and_settings_cross(pump: Path) -> No
         assert await runner.run("PumpSkill", "packages") == ["pydantic"]
 
 
-@pytest.mark.parametrize(
-    ("method", "reason"),
-    [
-        ("crash", "code 3: the valve is stuck"),
-        ("leak", "MiB, more than 200|out of memory"),
-        ("fork", "processes, more than 8"),
-        ("print_much", "it printed too much"),
-        ("lie", "it sent a message that cannot be read"),
-        ("pose_as_another", "a value of another skill"),
-    ],
-)
+MISBEHAVING = {
+    "crash": "code 3: the valve is stuck",
+    "leak": "MiB, more than 200|out of memory",
+    "fork": "processes, more than 8",
+    "print_much": "it printed too much",
+    "lie": "it sent a message that cannot be read",
+    "pose_as_another": "a value of another skill",
+}
+
+
 async def test_one_that_misbehaves_ends_alone_with_its_reason_and_comes_back(
-    pump: Path, method: str, reason: str
+    pump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "SKILL_RESTART_S", (0.1, 0.1))
     sink = RecordingSink()
     async with running(pump, sink, memory=200 * 1024**2, processes=8) as (process, runner):
-        with pytest.raises(CallError) as refused:
-            await runner.run("PumpSkill", method)
-        assert refused.value.code == ErrorCode.OUTCOME_UNKNOWN
-        assert re.search(reason, refused.value.message)
-        with pytest.raises(CallError, match="is unavailable: its process"):
-            await runner.run("PumpSkill", "pour", [1])
-        await wait_for(lambda: not process.unavailable, "the next start")
-        assert await runner.run("PumpSkill", "pour", [1]) == 3
+        for method, reason in MISBEHAVING.items():
+            with pytest.raises(CallError) as refused:
+                await runner.run("PumpSkill", method)
+            assert refused.value.code == ErrorCode.OUTCOME_UNKNOWN
+            assert re.search(reason, refused.value.message)
+            with pytest.raises(CallError, match="is unavailable: its process"):
+                await runner.run("PumpSkill", "pour", [1])
+            await wait_for(lambda: not process.unavailable, "the next start")
+            assert await runner.run("PumpSkill", "pour", [1]) == 3
         assert not [state for state in sink.states if state[0] != "PumpSkill"]
 
 
