@@ -111,8 +111,9 @@ class Embeddings:
                 self._texts[row] = text[: limits.MAX_EMBEDDED_TEXT]
             else:
                 self._texts.pop(row, None)
-        if len(self._vectors) > 2 * len(self._texts):
-            wanted = set(self._texts.values())
+        # What is said each day is many rows and one text.
+        wanted = set(self._texts.values())
+        if len(self._vectors) > 2 * len(wanted):
             self._vectors = {text: vector for text, vector in self._vectors.items() if text in wanted}
         self._forget_matrix()
         self._wake.set()

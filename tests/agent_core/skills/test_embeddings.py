@@ -174,6 +174,18 @@ async def test_a_text_is_embedded_once(server: EmbeddingServer, index: SkillInde
     ]
 
 
+async def test_a_text_said_often_makes_no_room_for_vectors_of_what_is_gone(
+    server: EmbeddingServer, index: SkillIndex
+) -> None:
+    often = dict.fromkeys(range(100), "Ring the bell.")
+    async with embedding(server, index) as embeddings:
+        for number in range(5):
+            embeddings.keep({**often, 100: f"Remember {number}."})
+            await complete(embeddings)
+        embeddings.keep({**often, 100: "Remember 0."})
+        assert embeddings.missing == ["Remember 0."]
+
+
 async def test_a_model_that_is_replaced_is_asked_for_all_vectors_again(
     server: EmbeddingServer, index: SkillIndex
 ) -> None:
