@@ -126,6 +126,8 @@ STORE_AGAIN_S: Final = 5.0
 
 FEED_BYTES: Final = 16 * 1024 * 1024
 """What the recent samples of all topics may take together: small enough for a Raspberry Pi."""
+MOST_SAMPLES: Final = 10_000
+"""The recent samples of one topic: as many as one answer lists; almost three hours of one a second."""
 ASKED_KEPT_S: Final = 600
 """How long a topic that was asked for is followed, so that the next question has an answer at once."""
 ASKED_KEPT_WILD_S: Final = 60

@@ -74,7 +74,7 @@ async def history(
     topic: Topic,
     link: LinkName = "bus",
     since: Annotated[Since, Field(validate_default=True)] = "1h",  # type: ignore[assignment]
-    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000,
+    limit: Annotated[int, Field(ge=1, le=limits.MOST_SAMPLES)] = 1_000,
 ) -> ShownSamples:
     """Return the recent values of a topic, oldest first.
 

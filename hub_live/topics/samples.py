@@ -104,7 +104,7 @@ class Ring:
 
 
 class SampleMemory:
-    """The rings of all topics, with one bound for all.
+    """The rings of all topics, with one bound for each and one for all.
 
     When it is full, the topic that takes the most loses the older half of its samples, so that a busy topic
     pays for itself and a quiet one keeps its last value.
@@ -136,6 +136,8 @@ class SampleMemory:
         ring.samples.append(sample)
         ring.size += size
         self.size += size
+        if len(ring.samples) > limits.MOST_SAMPLES:
+            self._drop(ring, len(ring.samples) - limits.MOST_SAMPLES)
         return self.size <= self._max_bytes or self._make_room()
 
     def refill(self, ring: Ring, samples: Iterable[Sample]) -> bool:
@@ -167,11 +169,14 @@ class SampleMemory:
             for ring in largest:
                 if self.size <= enough or len(ring.samples) < 2 or ring.size < least:
                     break
-                for _ in range(len(ring.samples) // 2):
-                    size = len(ring.samples.popleft().payload) + limits.SAMPLE_BYTES
-                    ring.size -= size
-                    self.size -= size
+                self._drop(ring, len(ring.samples) // 2)
         return True
+
+    def _drop(self, ring: Ring, count: int) -> None:
+        for _ in range(count):
+            size = len(ring.samples.popleft().payload) + limits.SAMPLE_BYTES
+            ring.size -= size
+            self.size -= size
 
     def _forget_quietest(self) -> None:
         """Drop topics until a tenth is free, those of a single message first, then the longest silent.

@@ -13,6 +13,7 @@ from bus.link import Link, LinkSettings, open_link
 from contracts.access import Principal
 from contracts.errors import InvalidTopic, NotFound
 from contracts.wire import Json
+from hub_live import limits
 from hub_live.topics import Feed, Gap, LastHeard, Sample, field, open_feed
 from hub_live.topics.samples import SampleMemory
 from hub_registry.storage.store import open_store
@@ -255,6 +256,17 @@ def test_memory_is_bounded_over_all_topics_and_a_quiet_one_keeps_its_last_value(
     assert memory.get("home", "flood/999") is not None
     assert memory.get("home", "flood/0") is None
     assert memory.get("bus", "quiet") is quiet
+
+
+def test_a_topic_keeps_as_many_messages_as_one_answer_lists() -> None:
+    memory = SampleMemory(limits.FEED_BYTES)
+    busy = memory.make("bus", "busy")
+    sizes = set[int]()
+    for at in range(limits.MOST_SAMPLES + 10):
+        memory.add(busy, Sample("bus", "busy", at, b"1"))
+        sizes.add(memory.size)
+    assert busy.samples[0].at == 10
+    assert len(sizes) == len(busy.samples) == limits.MOST_SAMPLES
 
 
 def test_fields_of_decoded_payloads() -> None:
