@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,9 @@ async def main():
     threads = [threading.Thread(target=allocate) for _ in range(8)]
     [each.start() for each in threads]
     [each.join() for each in threads]
+    large = bytes(8_000_000)
+    large = None
+    large = bytes(4_000_000)
     libc = ctypes.CDLL(None)
     libc.fdopen.restype = ctypes.c_void_p
     stream = ctypes.c_void_p(libc.fdopen(1, b"w"))
@@ -72,7 +76,7 @@ run_until_stopped(main())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps of glibc are counted")
-def test_threads_of_a_server_share_two_heaps() -> None:
+def test_threads_of_a_server_share_two_heaps_without_large_blocks() -> None:
     told = subprocess.run(
         [sys.executable, "-c", _HEAPS],
         cwd=Path(__file__).parents[2],
@@ -81,6 +85,9 @@ def test_threads_of_a_server_share_two_heaps() -> None:
         check=True,
     )
     assert told.stdout.count("<heap nr=") == 2
+    apart = re.search(r'<total type="mmap" count="\d+" size="(\d+)"', told.stdout)
+    assert apart is not None
+    assert int(apart[1]) > 4_000_000
 
 
 def test_a_second_cancellation_as_the_last_thing_ends_is_a_clean_end() -> None:
