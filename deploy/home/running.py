@@ -198,18 +198,22 @@ def run_until_stopped(
 
 
 def _share_heaps() -> None:
-    """Let threads share two heaps of glibc, unless the environment says how many, and keep large blocks out.
+    """Let threads share two heaps of glibc, and keep large blocks out, unless the environment says otherwise.
 
     By default up to eight for each core are made. They fill with holes: 20 MB of a hub, and more each hour.
     Two still had as many, as the threshold of a block with pages of its own rises with each that is freed.
     """
-    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
+    wanted = {
+        "MALLOC_ARENA_MAX": (_M_ARENA_MAX, 2),
+        "MALLOC_MMAP_THRESHOLD_": (_M_MMAP_THRESHOLD, 128 * 1024),
+    }
+    if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(AttributeError):  # Other C libraries have none.
-            libc = ctypes.CDLL(None)
-            libc.mallopt(_M_ARENA_MAX, 2)
-            libc.mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
+            for variable, option in wanted.items():
+                if variable not in os.environ:
+                    ctypes.CDLL(None).mallopt(*option)
 
 
 async def _stuck_tasks() -> bool:

@@ -134,11 +134,7 @@ class SampleMemory:
         size = len(sample.payload) + limits.SAMPLE_BYTES
         ring.once = not ring.samples and not sample.retained
         ring.samples.append(sample)
-        ring.size += size
-        self.size += size
-        if len(ring.samples) > limits.MOST_SAMPLES:
-            self._drop(ring, len(ring.samples) - limits.MOST_SAMPLES)
-        return self.size <= self._max_bytes or self._make_room()
+        return self._bound(ring, size)
 
     def refill(self, ring: Ring, samples: Iterable[Sample]) -> bool:
         """Add samples from before those that are there, oldest first; see `add`."""
@@ -146,14 +142,18 @@ class SampleMemory:
         older = [each for each in samples if each.at < first]
         size = sum(len(each.payload) + limits.SAMPLE_BYTES for each in older)
         ring.samples.extendleft(reversed(older))
-        ring.size += size
-        self.size += size
-        return self.size <= self._max_bytes or self._make_room()
+        return self._bound(ring, size)
 
     def forget(self, link: LinkName, topic: str) -> None:
         """Drop a topic, if it is there."""
         ring = self._rings.pop((link, topic), None)
         self.size -= ring.size if ring is not None else 0
+
+    def _bound(self, ring: Ring, added: int) -> bool:
+        ring.size += added
+        self.size += added
+        self._drop(ring, len(ring.samples) - limits.MOST_SAMPLES)
+        return self.size <= self._max_bytes or self._make_room()
 
     def _make_room(self) -> bool:
         """Free a tenth at once: with ten thousand topics, looking for the largest takes a millisecond."""
