@@ -313,18 +313,21 @@ class View:
 
     def switch(self, label: str, value: bool, change: Callable[[bool], Awaitable[None]]) -> ui.switch:
         """Make a switch that takes effect at once; where that fails, it is set back."""
+        changing = asyncio.Lock()
 
         async def changed(wanted: bool) -> None:
             nonlocal value
-            if wanted == value:
-                return
-            try:
-                async with self.busy():
-                    await change(wanted)
-                value = wanted
-            except StrawberryError as error:
-                self.fail(error)
-                made.value = value
+            # Compared once the change before it has ended, which may have failed.
+            async with changing:
+                if wanted == value:
+                    return
+                try:
+                    async with self.busy():
+                        await change(wanted)
+                    value = wanted
+                except StrawberryError as error:
+                    self.fail(error)
+                    made.value = value
 
         return (made := switch(label, value, changed))
 

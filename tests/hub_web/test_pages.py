@@ -138,6 +138,22 @@ async def test_a_button_runs_once_and_tells_its_error_though_it_is_gone(
         await eventually(lambda: ("notify", "It is offline.") in told)
         assert runs == 1
 
+        # A click on a switch counts also while the one before it is under way.
+        go.clear()
+        changes: list[bool] = []
+
+        async def change(on: bool) -> None:
+            changes.append(on)
+            await go.wait()
+
+        with client.content:
+            lamp = view.switch("Lamp", False, change)
+        lamp.value = True
+        await eventually(lambda: changes)
+        lamp.value = False
+        go.set()
+        await eventually(lambda: changes == [True, False])
+
         # A page may be deleted before it is built.
         client.delete()
         ending = set(view._until_closed)
