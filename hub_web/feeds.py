@@ -155,8 +155,8 @@ class Feeds:
         """
         images = [each for each in attached if isinstance(each, ChatImage)]
         files = [each for each in attached if isinstance(each, ChatFile)]
-        named = (ChatFile(name=each.name) for each in images)
-        feed = Feed(user, conversation, question, (*files, *named))
+        named = (each if isinstance(each, ChatFile) else ChatFile(name=each.name) for each in attached)
+        feed = Feed(user, conversation, question, tuple(named))
         request: dict[str, Json] = {
             "message": question,
             "agent": agent,

@@ -83,21 +83,23 @@ class Attachments:
 
     async def _take(self) -> None:
         most = MAX_FILE_TEXT - sum(len(each.text) for each in self._chosen if isinstance(each, ChatFile))
-        # One at a time: each is a message of the page's socket.
-        for number in range(2 * MAX_FILES):
-            call = f"strawberry.attachment({json.dumps(self._input.html_id)}, {number}, {most})"
-            answered = await view.client.run_javascript(f"return await {call}", timeout=limits.BUILD_S)
-            if not isinstance(answered, dict) or len(self._chosen) == MAX_FILES:
-                break
-            if code := answered.get("code"):
-                self._refuse(str(answered.get("name")), code)
-            elif "data" in answered:
-                self._chosen.append(validated(ChatImage, answered, what="field"))
-            else:
-                self._chosen.append(file := validated(ChatFile, answered, what="field"))
-                most -= len(file.text)
-        ui.run_javascript(f"document.getElementById({json.dumps(self._input.html_id)}).value = ''")
-        self._show()
+        try:
+            # One at a time: each is a message of the page's socket.
+            for number in range(2 * MAX_FILES):
+                call = f"strawberry.attachment({json.dumps(self._input.html_id)}, {number}, {most})"
+                answered = await view.client.run_javascript(f"return await {call}", timeout=limits.BUILD_S)
+                if not isinstance(answered, dict) or len(self._chosen) == MAX_FILES:
+                    break
+                if code := answered.get("code"):
+                    self._refuse(str(answered.get("name")), code)
+                elif "data" in answered:
+                    self._chosen.append(validated(ChatImage, answered, what="field"))
+                else:
+                    self._chosen.append(file := validated(ChatFile, answered, what="field"))
+                    most -= len(file.text)
+        finally:
+            ui.run_javascript(f"document.getElementById({json.dumps(self._input.html_id)}).value = ''")
+            self._show()
 
     def _refuse(self, name: str, code: str) -> None:
         message = text("{name} is neither a picture nor a text file.", name=name)
