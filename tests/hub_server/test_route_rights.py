@@ -436,7 +436,8 @@ POST /api/chat, SOCKET /api/chat/stream, POST /api/turns, GET /v1/models, GET /o
 GET /metrics, GET /api/session, GET /api/users, GET /api/health,
 GET /devices, SOCKET /_nicegui_ws/{path}, GET /join
 """
-OF_EACH_KIND = [row for row in ROWS if str(row) in re.split(r",\s+", _KINDS.strip())]
+_BY_NAME = {str(row): row for row in ROWS}
+OF_EACH_KIND = [_BY_NAME[name] for name in re.split(r",\s+", _KINDS.strip())]
 """Enough for what one place checks for all: the guard before the routes, or what reads a token."""
 
 

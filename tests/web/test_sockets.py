@@ -98,7 +98,7 @@ def test_a_socket_ends_at_once_with_its_session(house: House) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def expiring(house: House) -> Iterator[tuple[str, Future[Any]]]:
     """A token that expires while the other tests run, and the end of a socket of its session."""
-    token, _ = _token(house, "browser of an hour ago", lifetime_s=10)
+    token, _ = _token(house, "browser of an hour ago", lifetime_s=20)
     listening = ThreadPoolExecutor(1)
     with _socket(house, token, _page(house, token)) as socket:
         assert "sid" in _said(socket, "40")
