@@ -76,9 +76,9 @@ NATS_RECONNECT_S: Final = 0.25
 NATS_TOLD_S: Final = 600
 """How long an error of a connection to a node is not told again."""
 NATS_RETRY_S: Final = (NATS_RECONNECT_S, 15.0)
-"""The same, first and longest, after an error that nobody foresaw."""
+"""The same, first and longest, after an unexpected error."""
 NATS_LOST_S: Final = 10.0
-"""A connection away for so long is opened anew."""
+"""A connection away for so long is opened again."""
 NATS_CONNECTIONS: Final = 100_000
 """Connections that one node lists at once, more than it can have open: half a kilobyte each."""
 NATS_STORE_BYTES: Final = 1 << 30

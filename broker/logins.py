@@ -42,7 +42,7 @@ class BrokerLogins(Protocol):
 
     @property
     def answer_s(self) -> float:
-        """How long one that is let in may take to appear, in seconds; 0 where the broker itself decides."""
+        """Return the seconds after which an allowed client has connected; 0 if the broker itself decides."""
 
     async def allow(self, login: BusLogin) -> None:
         """Allow a login with this token and no other; a client that used another is disconnected."""

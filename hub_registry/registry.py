@@ -91,7 +91,7 @@ class Registry:
         await self._store_decisions()
 
     async def allow(self, entry: Entry, skill: str, method: str, digest: str | None) -> None:
-        """Let the model call a method whose author declared nothing without a question from now on.
+        """Allow models to call a method whose author declared nothing without a question from now on.
 
         Args:
             digest: Of the method as the owner was shown it; None takes it back.
@@ -142,7 +142,6 @@ class Registry:
         await self.directory.approvals.flush(self.journal.store or self.store)
 
     async def invite(self, device: str, *, lifetime_s: int | None = None) -> Invitation:
-        """Make an enrolment token for a device; see ``Enrolment.invite``."""
         return await self.enrolment.invite(device, lifetime_s=lifetime_s or limits.ENROLMENT_TOKEN_S)
 
     def enrol_answer(self, joined: Joined) -> EnrolAnswer:

@@ -116,11 +116,11 @@ class CompiledRights:
         return self._receive.fullmatch(topic) is not None
 
     def may_subscribe(self, filter_: str) -> bool:
-        """Return whether the whole of the filter lies within one right."""
+        # The whole of the filter lies within one right.
         return access.allowed(self._rights, "subscribe", filter_)
 
     def may_receive_all(self, filter_: str) -> bool:
-        """Return whether all that the filter matches may be delivered, so that no message need be checked."""
+        # No message of it need be checked then.
         return access.allowed(self._rights, "receive", filter_)
 
 

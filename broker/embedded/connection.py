@@ -88,7 +88,7 @@ class Connection(BrokerProtocolHandler):
 
     @property
     def silence_s(self) -> float | None:
-        """Seconds without a byte after which it counts as gone; None where it asked for no keepalive."""
+        """Return the seconds without a byte after which it counts as gone; None without a keepalive."""
         return self.client.keep_alive * 1.5 if self.client.keep_alive else None
 
     async def run(self) -> None:
@@ -146,7 +146,7 @@ class Connection(BrokerProtocolHandler):
                 await asyncio.sleep(wait_s)
 
     async def _pace(self, packets: int) -> None:
-        """Yield to other clients, and stop reading for a while where the principal sent too much."""
+        # Other clients have their turn, and one that sent too much is not read for a while.
         await asyncio.sleep(self.allowance.packets.reserve(packets))
 
     def _handle(self, frame: Frame) -> None:

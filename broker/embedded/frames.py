@@ -192,7 +192,6 @@ async def read_connect(frame: Frame) -> ConnectPacket:
 
 
 def is_filter(text: str) -> bool:
-    """Return whether the text is a well-formed topic filter that is not too deep."""
     return text.count("/") < MAX_LEVELS and topics.is_filter(text)
 
 

@@ -222,5 +222,5 @@ class Refusals:
 
 
 def _bucket(per_second: float, burst_s: float) -> TokenBucket:
-    """Make a bucket in which what was not used in the last ``burst_s`` seconds may be used at once."""
+    # What was not used in the last ``burst_s`` seconds may be used at once.
     return TokenBucket(burst=per_second * burst_s, per_second=per_second)

@@ -100,7 +100,7 @@ class StreamPeer:
         return True
 
     def trust(self) -> None:
-        """Accept any number of bytes: the client has logged in."""
+        # The client has logged in: any number of bytes is accepted.
         self._most = None
 
     async def read(self) -> bytes:

@@ -31,7 +31,7 @@ class Retained:
 
     @property
     def size(self) -> int:
-        """Return the bytes that count: a topic may be as long as a payload."""
+        # A topic may be as long as a payload.
         return len(self.topic.encode()) + len(self.payload)
 
 

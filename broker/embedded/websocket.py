@@ -62,7 +62,6 @@ class WebSocketPeer:
         return True
 
     def trust(self) -> None:
-        """Accept any number of bytes: the client has logged in."""
         self._stream.trust()
 
     async def read(self) -> bytes:
@@ -123,7 +122,7 @@ class WebSocketPeer:
         return None
 
     async def _take(self) -> bool:
-        """Take the next piece apart; return False at the end of the stream."""
+        """Process the next piece; return False at the end of the stream."""
         if not self._data:
             self._data = memoryview(await self._stream.read())
         piece, self._data = self._data[:FRAME_PIECE], self._data[FRAME_PIECE:]

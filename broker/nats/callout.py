@@ -121,7 +121,7 @@ _MQTT = ["MQTT", "MQTT_WS"]
 
 
 def login_name(principal: Principal, token: str = "") -> str:
-    """Return the name under which servers list a connection; without a token, how such names begin."""
+    """Return the name under which servers list a connection; without a token, its prefix."""
     return f"{principal.kind}/{principal.id}/{token}"
 
 

@@ -29,17 +29,17 @@ class NatsKeys:
 
     @cached_property
     def issuer(self) -> nkeys.KeyPair:
-        """Signs who may log in."""
+        # Signs who may log in.
         return self._derived("nats issuer", nkeys.PREFIX_BYTE_ACCOUNT)
 
     @cached_property
     def hub(self) -> nkeys.KeyPair:
-        """Login that is asked who may log in."""
+        # Answers the servers' questions who may log in.
         return self._derived("nats hub", nkeys.PREFIX_BYTE_USER)
 
     @cached_property
     def system(self) -> nkeys.KeyPair:
-        """Login that lists and ends connections."""
+        # Lists and ends connections.
         return self._derived("nats system", nkeys.PREFIX_BYTE_USER)
 
     def for_nodes(self) -> "NodeKeys":

@@ -36,7 +36,6 @@ class RunningNats:
 
     @property
     def hub_url(self) -> str:
-        """Where hubs connect."""
         scheme = "nats" if self.node.tls is None else "tls"
         return f"{scheme}://{bracketed(reachable(self.node.host))}:{self.node.hub}"
 

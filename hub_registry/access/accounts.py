@@ -87,7 +87,7 @@ class Accounts:
         self._known: dict[str, User] = {}
 
     async def hub_id(self) -> str:
-        """Return the id of this hub, which is made at the first start and never changes."""
+        # Made at the first start; it never changes.
         return await self._store.write(_hub_id)
 
     async def first_admin(self) -> User:
@@ -156,11 +156,9 @@ class Accounts:
         return changed
 
     async def follow(self) -> None:
-        """See `Store.on_change`."""
         self.forget()
 
     def forget(self) -> None:
-        """Read each person again when asked: one was changed."""
         # Another one, for what is being read just now is of before.
         self._known = {}
 
@@ -267,12 +265,12 @@ def _free_name(session: Session, name: str, *, but: str = "") -> str:
 
 
 def _folded(name: str) -> str:
-    """Return a name as it is typed at a login, whatever the keyboard."""
+    # As typed at a login with any keyboard.
     return unicodedata.normalize("NFKC", name.strip()).casefold()
 
 
 def _skeleton(name: str) -> str:
-    """Return what a name looks like: letters of other scripts as the Latin ones that they resemble."""
+    # Letters of other scripts become the Latin ones that they resemble.
     return unicodedata.normalize("NFKC", name).translate(_LOOKS).casefold()
 
 

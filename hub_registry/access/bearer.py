@@ -125,7 +125,6 @@ class Bearer:
             await self.gate.check_password(self.claims)
 
     def note(self, act: str, *, address: str = "", outcome: str = "result") -> None:
-        """Record in the audit a change by this bearer; see `Gate.note`."""
         if self.gate is not None:
             self.gate.note(act, self, address=address, outcome=outcome)
 
@@ -251,7 +250,6 @@ class Gate:
         return bearer
 
     async def check_password(self, claims: Claims) -> None:
-        """Require a password of a session; see `Bearer.require_password`."""
         await self._authority.require_password(claims)
 
     def count(self, claims: Claims) -> None:
@@ -291,7 +289,7 @@ class Gate:
             raise Unauthorized("the proof is by another key than the one in the request", hint=_PROOF)
 
     def begin_joins(self) -> None:
-        """Refuse proofs for `require_key` from before now: the leader until now may have accepted them."""
+        """Reject proofs for `require_key` from before now: the previous leader may have accepted them."""
         self._joins = ProofCheck()
 
     def require(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
@@ -303,7 +301,7 @@ class Gate:
         return partial(self.admit, needs=Needs(scopes or TOKEN.scopes, devices=True))
 
     def require_user(self, *scopes: Scope) -> Callable[[Request], Awaitable[Bearer]]:
-        """Return a check like that of `require`, which refuses devices: they receive nothing of others."""
+        # Devices are refused: they receive nothing of others.
         return partial(self.admit, needs=Needs(scopes or TOKEN.scopes))
 
     def note(self, act: str, by: Bearer | User, *, address: str = "", outcome: str = "result") -> None:
@@ -325,12 +323,10 @@ class Gate:
 
 
 def source_of(connection: HTTPConnection) -> str:
-    """Return where a request comes from, for limiting."""
     return source_of_host(connection.client.host if connection.client else "")
 
 
 def cannot_confirm() -> Forbidden:
-    """Return the error for a bearer through which no person confirms calls."""
     return Forbidden("this token may not confirm calls", hint=WHERE_TO_CONFIRM)
 
 

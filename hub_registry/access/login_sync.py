@@ -73,7 +73,7 @@ class LoginSync:
         self._sync_late()
 
     def _sync_late(self) -> None:
-        """Sync once more when those are connected who were let in before."""
+        # By then those are connected that were allowed before.
         if self.logins.answer_s:
             asyncio.get_running_loop().call_later(self.logins.answer_s, self._outdated.set)
 

@@ -218,7 +218,7 @@ class People:
         if not all(limit.take() for limit in limits):
             raise _too_many("passwords")
         matches = await self._passwords.matches(password, row.password if row else None)
-        # Whoever knew the old one must not have waited here while it was changed; after all that is written.
+        # A client with the old one must not have waited here while it was changed; after all that is written.
         if not (matches and row and row.password == await self.store.write(partial(_password_of, row.id))):
             # What was typed as a name may be a password.
             _log.warning("a wrong password for %s from %s", row.id if row else "an unknown name", source)
@@ -266,7 +266,7 @@ class People:
         await self.authority.revoke([claims.jti])
 
     async def end_sessions(self, user: str) -> None:
-        """Log a person out everywhere; tokens of programs stay."""
+        # Tokens of programs stay.
         await self.authority.revoke_owned(user, lambda row: row.is_session)
 
     async def change(self, user: str, change: UserChange) -> User:

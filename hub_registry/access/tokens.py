@@ -99,7 +99,7 @@ class TokenAuthority:
         self._on_bus = {(each.kind, each.sub): each for each in claims}
 
     async def follow(self) -> None:
-        """Take over what another process of this hub has changed, and call the listeners as that one did."""
+        """Apply what another process of this hub has changed, and call the listeners as that one did."""
         async with self.acts:
             rows, devices, on_bus = self._rows, self._devices, self._on_bus
             await self.load()
@@ -336,7 +336,6 @@ class TokenAuthority:
         return await self._store.read(lambda session: session.exec(newest).all())
 
     async def good_of(self, user: str) -> Sequence[TokenRow]:
-        """List the good tokens of a person's programs and sessions, the newest first."""
         return await self._store.read(lambda session: good_of(session, user))
 
     async def get(self, jti: str) -> TokenRow:
@@ -400,12 +399,10 @@ class TokenAuthority:
             await self._tell(Revocation(tokens=list(jtis), before=now()))
 
     async def revoke_subject(self, kind: PrincipalKind, subject: str) -> None:
-        """Revoke every token of a device, user or client; see `revoke`."""
         async with self.acts:
             await self._end(await self._store.write(lambda session: revoke_rows(session, kind, subject)))
 
     async def revoke_owned(self, owner: str, which: Callable[[TokenRow], bool]) -> None:
-        """Revoke some of the tokens of a person, of their devices and of their logins; see `revoke`."""
         async with self.acts:
             await self._end(await self._store.write(lambda session: revoke_owned(session, owner, which)))
 
@@ -490,5 +487,5 @@ def _is_on_bus(row: TokenRow) -> bool:
 
 
 def _counts_use(row: TokenRow) -> bool:
-    """Return whether the first use counts: it replaces another, or shows that a device joined."""
+    # The first use replaces another token, or shows that a device joined.
     return row.replaces is not None or row.kind == "device"

@@ -67,7 +67,6 @@ class RegistryService:
         self._indexed = asyncio.Event()
 
     def on_presence(self, listener: OnPresence) -> Callable[[], None]:
-        """Call a plain function whenever a device comes, goes or reconnects; return how to stop that."""
         return self._ingest.on_presence(listener)
 
     async def run(self) -> None:

@@ -73,7 +73,7 @@ class Approvals:
         return changed
 
     def leave_unwritten(self) -> None:
-        """Let what another process of this hub writes count, in place of what was noted here."""
+        """Drop unwritten changes: what another process of this hub writes takes precedence."""
         self._unwritten.clear()
 
     async def flush(self, store: Store) -> None:
@@ -130,7 +130,7 @@ class Approvals:
         return replace(reviewed, skill=with_allowed(reviewed.skill, reviewed.known))
 
     def allow(self, device: str, skill: str, method: str, digest: str | None) -> None:
-        """Let the model call a method whose author declared nothing without asking; None takes it back."""
+        """Allow models to call a method whose author declared nothing without asking; None revokes it."""
         known = self._known.get(device, {}).get(skill, Known())
         allowed = {name: each for name, each in known.allowed.items() if name != method}
         allowed |= {method: digest} if digest is not None else {}

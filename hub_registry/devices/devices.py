@@ -186,7 +186,7 @@ class Devices:
 
         def work(session: Session) -> Device:
             row = require_device(session, device)
-            # One that was not used yet would let in again who is being locked out.
+            # One that is not used yet would admit the device that is being locked out.
             session.exec(delete(EnrolmentRow).where(col(EnrolmentRow.device_id) == device))
             row.revoked_at = row.revoked_at or now()
             session.add(row)

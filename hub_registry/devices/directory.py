@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def audience(self) -> str | None:
-        """Its owner, who alone sees and calls it, None where it is shared."""
+        # The owner alone sees and calls it; None if it is shared.
         return None if self.device.shared else self.device.owner
 
     @property
@@ -95,7 +95,6 @@ class Entry:
 
     @property
     def items(self) -> list[Item]:
-        """Return what does not count until the owner approves it."""
         return [item for items in self.withheld.values() for item in items]
 
     @property
@@ -149,7 +148,7 @@ class Directory(SkillDirectory[Entry]):
             del self._by_key[entry.key]
 
     def follow(self, device: Device, high: HighWater, *, was: Device | None) -> None:
-        """Take over a device as another process has stored it, unless it was changed here meanwhile.
+        """Apply a device as another process has stored it, unless it was changed here meanwhile.
 
         Args:
             was: The device of the directory before the row was read.

@@ -129,7 +129,7 @@ class Ingest:
                 await self._read(device, sender, payload)
 
     def require_confirmation(self) -> None:
-        """Require every device to confirm that it is online: the hub has just connected."""
+        # The hub has just connected.
         for entry in self.directory.entries():
             entry.presence.require_confirmation(at=time.monotonic())
 

@@ -140,7 +140,7 @@ def _write_alive(session: Session, alive: dict[str, datetime]) -> None:
 
 
 async def follow(store: Store, directory: Directory, journal: Journal, *, hub_id: str) -> None:
-    """Take over what other processes of this hub have stored of devices, their skills and approvals.
+    """Apply what other processes of this hub have stored of devices, their skills and approvals.
 
     What changes here meanwhile stays.
     """

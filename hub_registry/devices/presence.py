@@ -108,7 +108,7 @@ class Presence:
         return True
 
     def require_confirmation(self, *, at: float) -> None:
-        """Require a confirmation: the hub was away from the broker and may have missed a will."""
+        # The hub was away from the broker and may have missed a will.
         if self.state is PresenceState.ONLINE:
             self.state, self._confirm_by = PresenceState.UNCONFIRMED, at + CONFIRM_ONLINE_S
 

@@ -220,7 +220,7 @@ def definition_digest(skill: RegisteredSkill) -> str:
 
 
 def digest_of(items: Iterable[Item]) -> str:
-    """Return one digest for all that waits, so that only what was shown is approved."""
+    # So that only what was shown is approved.
     return shown_digest(sorted(item.digest for item in items))
 
 

@@ -196,7 +196,7 @@ async def allow_method(
     method: Annotated[str, Field(pattern=r"^\w{1,64}\.\w{1,64}$")],
     digest: str | None,
 ) -> DeviceAnswer:
-    """Let models call a method whose author declared nothing without a confirmation, until it changes.
+    """Allow models to call a method whose author declared nothing without a confirmation, until it changes.
 
     This is for admins, and for the owner with the scope `confirm`.
 
@@ -286,7 +286,7 @@ async def _invitation(
 
 
 def _spelled_out(url: str) -> list[str]:
-    """Without TLS a device refuses to join over the network, without its option for that."""
+    # Without TLS a device refuses to join over the network, without its option for that.
     return ["--insecure"] if url.startswith("http://") and not is_loopback(host_of(url)) else []
 
 

@@ -108,7 +108,7 @@ async def change_self(
 
 @sessions.post(_IN_PERSON, "/session/confirm", notes_refusals=True)
 async def confirm_password(registry: Registry, asking: Bearer, password: _Password) -> None:
-    """Have the session do for five minutes what needs the [password again](#sessions); 403 if it is wrong."""
+    """Allow a session for five minutes what needs the [password again](#sessions); 403 if it is wrong."""
     try:
         await registry.people.confirm(asking.claims, password, source=asking.source)
     except Forbidden:
@@ -255,5 +255,4 @@ def _browser(agent: str) -> str:
 
 
 def person_answer(user: User) -> PersonAnswer:
-    """Return a person as they see themselves."""
     return PersonAnswer.model_validate(vars(user) | {"name": user.display_name}, extra="ignore")

@@ -154,7 +154,7 @@ def _a_day(most: int) -> TokenBuckets:
 
 
 def _is_of(row: TokenRow, bearer: Bearer) -> bool:
-    """Return whether a token acts for this person, without being of a device or a login of the bus."""
+    # Not of a device or a login of the bus.
     return row.kind == "user" and row.owner == bearer.user.id
 
 

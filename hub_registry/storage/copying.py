@@ -65,7 +65,7 @@ def copy_rows(
         try:
             with from_.engine.begin() as reading, to.writing.begin() as writing:
                 if isinstance(to, PostgreSQL):
-                    # Nobody waits for this one: reading from a distant source may take its time.
+                    # No request waits for this one: reading from a distant source may take its time.
                     writing.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
                 metadata = MetaData()
                 metadata.reflect(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import psycopg
 
 FOLLOWED: Final = frozenset({"user", "device", "token", "approval", "registration"})
-"""The tables whose changes are told: of these a hub holds rows in memory."""
+"""The tables whose changes are announced: of these a hub holds rows in memory."""
 SILENT: Final = "strawberry_silent"
 """The execution option of a statement whose change need not be told: no other process holds it."""
 _CHANGED: Final = "strawberry_changed"

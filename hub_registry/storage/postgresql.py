@@ -94,7 +94,6 @@ class PostgreSQL:
             ) from None
 
     def explained(self, error: DatabaseError) -> StorageError:
-        """Return an error of the driver as one for people."""
         return self._lost(error.orig)
 
     def claim(self, *, replica: str = "", key: str = "") -> None:
@@ -139,7 +138,6 @@ class PostgreSQL:
             raise self._lost(error) from None
 
     def interrupt(self) -> None:
-        """End `wait_for_changes`."""
         if self._claim is not None:
             self._claim.interrupt()
 
@@ -175,7 +173,7 @@ class Candidacy:
         self._session = session
 
     def gain(self) -> bool:
-        """Take the lock where it is free; return whether it is held now.
+        """Acquire the lock if it is free; return whether it is held now.
 
         Raises:
             DatabaseError: If the server is away.
@@ -188,7 +186,7 @@ class Candidacy:
             return bool(self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one())
 
     def keep(self) -> None:
-        """Say that this one is there, and end the session of one that was stopped while it wrote.
+        """Keep the session alive, and end the session of a leader that was stopped while it wrote.
 
         Raises:
             DatabaseError: If the session is gone, and the lock with it.
@@ -198,7 +196,7 @@ class Candidacy:
             self._session.exec_driver_sql(_END_STOPPED.format(limits.DATABASE_STOPPED_MS))
 
     def close(self) -> None:
-        """Give the lead away."""
+        """Release the lock."""
         with self._lock, suppress(SQLAlchemyError):
             session, self._session = self._session, None
             if session is not None:
@@ -268,7 +266,6 @@ def parsed(url: str) -> URL:
 
 
 def shown(url: URL) -> str:
-    """Return a URL for people, without its password."""
     return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
 
 
@@ -301,7 +298,7 @@ def _note_use(_connection: Any, record: Any) -> None:
 
 
 def _require_alive(connection: Any, record: Any, _: object) -> None:
-    """Have the pool connect again where the server has gone since a connection was used last."""
+    # The server may have gone since the connection was used last: then the pool connects again.
     if time.monotonic() - record.info.get(_USED, 0.0) > limits.DATABASE_TRUSTED_S:
         import psycopg
 

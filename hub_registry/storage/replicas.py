@@ -61,7 +61,7 @@ class Term:
             raise Superseded(_SUPERSEDED)
 
     def keep(self) -> None:
-        """Note that the session which has the lead was there a moment ago."""
+        """Record that the session which holds the lead was alive just now."""
         self._kept = time.monotonic()
 
     async def confirm_after_stop(self) -> None:
@@ -93,7 +93,7 @@ class Replica:
 
     Args:
         store: Of all of them.
-        row: What the others are told.
+        row: What the others see of it.
         on_bus: Returns whether it is connected to the broker.
 
     Attributes:
@@ -113,7 +113,6 @@ class Replica:
         return self._row.instance
 
     async def enter(self) -> None:
-        """Tell the others that it is there."""
         await self._store.write(self._see)
 
     def _see(self, session: Session) -> None:
@@ -262,7 +261,6 @@ class Presence:
         self.rows = {row.instance: row for row, _ in found}
 
     def phase(self, instance: str) -> Phase:
-        """Return the phase of a replica; one that is not listed is gone."""
         return self._phases.get(instance, Phase.GONE)
 
     def runs(self, instance: str) -> bool:

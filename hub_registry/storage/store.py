@@ -71,7 +71,7 @@ class FairThread:
                 done.set_exception(error)
 
     def close(self) -> None:
-        """Wait for what runs and what waits."""
+        # Waits for what runs and what waits.
         self._thread.shutdown()
 
     def __enter__(self) -> Self:
@@ -133,7 +133,7 @@ class Store:
         self._followers.append((frozenset(tables), asyncio.Event(), listener))
 
     def read_again(self) -> None:
-        """Have `follow` call all listeners, as if all was changed."""
+        """Make `follow` call all listeners, as if everything had changed."""
         for _, changed, _ in self._followers:
             changed.set()
 
@@ -227,7 +227,7 @@ def _checked(check: Check, work: Callable[[Session], T], session: Session) -> T:
 
 @contextmanager
 def fencing(check: Check | None) -> Iterator[None]:
-    """Have all that is written in this block checked first, in its transaction, whichever store writes it."""
+    """Run a check first in each transaction of this block, whichever store writes."""
     token = _CHECK.set(check)
     try:
         yield

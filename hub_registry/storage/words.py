@@ -32,7 +32,6 @@ class WordSearch:
     _and: str
 
     def any_of(self, words: Iterable[str]) -> str:
-        """Return the value of the parameter for turns with one of these words, best match first."""
         return self._or.join(self._quoted.format(word) for word in words)
 
     def all_begun(self, words: Iterable[str]) -> str:
@@ -73,5 +72,4 @@ _POSTGRESQL: Final = WordSearch(
 
 
 def word_search(session: Session) -> WordSearch:
-    """Return how the database of a session is searched."""
     return _SQLITE if session.get_bind().dialect.name == "sqlite" else _POSTGRESQL
