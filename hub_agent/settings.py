@@ -125,14 +125,14 @@ class BusSettings(Strict):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Where the hub connects: to any node, or where its own way to all of them is, as in Kubernetes."""
+        """Return where the hub connects: to any node, or to its own address for all of them (Kubernetes)."""
         own, nodes = endpoint(self.url), {endpoint(each): each for each in self.addresses}
         is_node = self.kind == "nats" and own in nodes
         return tuple(({own: self.url} | nodes).values()) if is_node else (self.url,)
 
     @property
     def qos(self) -> Literal[0, 1]:
-        """See `BusAccess.qos`: calls and their results are repeated by us, not by the broker."""
+        # Calls and their results are repeated by us, not by the broker.
         return 0 if self.kind == "nats" else 1
 
     @model_validator(mode="after")

@@ -98,7 +98,6 @@ class Leader:
         return self.parts.live
 
     def servers(self) -> McpServers:
-        """Return the MCP servers that are used here."""
         return McpServers(servers=[], problem="") if self.parts is None else self.parts.servers.state()
 
     @property
@@ -115,7 +114,6 @@ class Leader:
 
     @property
     def contributions(self) -> Mapping[str, Contribution]:
-        """What the live home adds to prompts."""
         return {name: partial(self._contribute, name) for name in PROMPT_PARTS}
 
     async def _contribute(self, name: str, asked: Asked) -> PromptPart | None:
@@ -130,7 +128,6 @@ class Leader:
             change(self.parts.live)
 
     def close(self) -> None:
-        """End the streams of events."""
         if self.parts is not None:
             self.parts.live.events.close()
 

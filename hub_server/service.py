@@ -73,7 +73,7 @@ _log = logging.getLogger(__name__)
 
 
 async def _stay() -> None:
-    """Do nothing: a hub alone has nobody who goes on."""
+    """Do nothing: a single hub has no replica that takes over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,6 @@ class Hub(Services):
 
     @property
     def live(self) -> Live:
-        """The live home; see `Leader.live`."""
         return self.leader.live
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
@@ -324,7 +323,7 @@ def _wyoming(settings: HubSettings, registry: Registry, ask: Ask) -> AbstractAsy
 
 
 async def _warm(registry: Registry, language: str) -> None:
-    """Load the languages of the household and its people before somebody speaks, and after the start."""
+    """Load the languages of the household and its people before they are spoken, and after the start."""
     await asyncio.sleep(limits.SENTENCES_AFTER_S)
     people = {each.language for each in await registry.accounts.users() if each.language}
     for each in (language, *sorted(people - {language})):

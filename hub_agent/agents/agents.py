@@ -132,7 +132,7 @@ class Agents:
         return AgentFiles.of(self.home, name, agent.profile)
 
     def states(self) -> list[AgentState]:
-        """Return all agents with what is wrong with them, but for what only their Python files would show."""
+        """Return all agents with their problems, except those that only their Python files would show."""
         return [state_of(file, self.home) for file in self._look()]
 
     def _look(self) -> list[AgentFile]:

@@ -69,7 +69,7 @@ class AgentFiles:
         return cls(path, (), quota.files, quota.bytes)
 
     def make_directory(self) -> None:
-        """Make the directory, so that a person can put files into it; where that fails, its use tells."""
+        """Create the directory, so that a person can put files into it; a failure shows when it is used."""
         with suppress(Forbidden, OSError), open_below(self.root, self.below, create=True):
             pass
 

@@ -160,7 +160,7 @@ class BusChat:
         self._trail = trail
         self._link = bus.link
         self._seal = bus.seal
-        # Others administer the broker, or EMQX lets in who was revoked: then only what is signed is served.
+        # Others administer the broker, or EMQX accepts revoked tokens: then only what is signed is served.
         self._shared = bus.settings.kind in ("emqx", "shared")
         self._tasks = tasks
         self._open: set[tuple[str, str]] = set()
@@ -198,7 +198,7 @@ class BusChat:
             self._tasks.create_task(self._answer(asked), name=f"chat {principal} {id_}")
 
     async def drain(self) -> None:
-        """Wait shortly for the last replies; the turns were cancelled before."""
+        # The turns were cancelled before.
         if not await happens(self._idle, within_s=limits.DRAIN_S):
             _log.warning("%d chat requests were left without their last reply", len(self._open))
 

@@ -88,7 +88,7 @@ class Availability:
         self.silent = False
 
     def will(self) -> Message | None:
-        """Make the Last Will; for ``open_link``, which asks before each connect."""
+        # `open_link` asks before each connect.
         return None if self.silent else Message(self.topic, topics.HOME_OFFLINE, 1, True)
 
 
@@ -134,7 +134,6 @@ class HomeLink:
             await self._topics.record(self.broker, topic)
 
     async def recorded(self) -> list[str]:
-        """List the topics on this broker that the hub has retained, and not emptied."""
         return [topic for broker, topic in await self._topics.list() if broker == self.broker]
 
     async def retract(self, published: Sequence[str]) -> None:

@@ -156,7 +156,6 @@ class AuditTrail:
                 self._noted.set()
 
     async def flush(self) -> bool:
-        """Write what has not been written yet; return whether that worked."""
         async with self._writing:
             return await self._flush()
 

@@ -56,7 +56,7 @@ class ConfirmationTokens:
     """Single-use permissions for direct calls.
 
     Args:
-        issuer: Name of this process, where tokens of several are told apart.
+        issuer: Name of this process, which distinguishes the tokens of several.
     """
 
     def __init__(

@@ -154,11 +154,10 @@ class DeviceManager:
                 self.on_ended(where, record.outcome, time.monotonic() - began)
 
     def open_request(self, device: str, call: str) -> CallRequest | None:
-        """Return what runs on a device under the id of a call; None where nothing does."""
         return self.caller.open_request(device, call)
 
     def note_refused(self, actor: Actor, call: SkillCall, *, origin: Origin) -> None:
-        """Record a call that was refused before it came here: a person did not confirm it."""
+        # It was refused before it came here: a person did not confirm it.
         self.trail.note(_record(actor, call, origin, ErrorCode.REFUSED))
 
     async def _call_one(self, actor: Actor, call: SkillCall) -> Json:
@@ -317,11 +316,9 @@ class ActingCaller:
         )
 
     async def run(self, call: SkillCall, work: Callable[[], Awaitable[Json]]) -> Json:
-        """Run an action that is no method of a skill; see ``DeviceManager.run``."""
         return await self.manager.run(self.actor, call, work, origin=self._origin(call))
 
     def note_refused(self, call: SkillCall) -> None:
-        """Record a call that a person did not confirm."""
         self.manager.note_refused(self.actor, call, origin=self._origin(replace(call, confirmed=False)))
 
     def _origin(self, call: SkillCall) -> Origin:

@@ -237,7 +237,6 @@ class OwnSkills:
 
     @property
     def offered(self) -> list[RegisteredSkill]:
-        """What runs in this process."""
         return [*self._own, *(skill for skill, _ in self._foreign.values())]
 
     def _put(self) -> None:

@@ -183,7 +183,6 @@ class Assistant:
             running.confirmed_by = caller.claims.jti
 
     def may_confirm(self, caller: Bearer) -> bool:
-        """Return whether a person confirms calls through this caller."""
         return self.registry.directory.may_confirm(caller.claims)
 
     async def agent_names(self, caller: Bearer) -> Sequence[str]:
@@ -399,7 +398,7 @@ class Assistant:
 
 
 async def _fail(error: NoModel, turn: Turn) -> None:
-    """End a turn that no model can answer: what was asked is stored with the reason."""
+    # What was asked is stored with the reason.
     turn.emit(TurnError(code="no_model", message=error.message, hint=error.hint))
 
 
@@ -417,7 +416,7 @@ def key_of(caller: Bearer) -> str | None:
 
 
 def _place(conversation: str, agent: Agent) -> str:
-    """Return what the variables of an agent's programs belong to."""
+    # Each agent has variables of its own.
     return conversation if agent is ASSISTANT else f"{conversation} {agent.name}"
 
 

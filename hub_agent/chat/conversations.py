@@ -39,7 +39,7 @@ def view_of(conversation: str, through: str | None) -> str | None:
 
 
 def own_prefix(through: str) -> str:
-    """Return how the names of the conversations begin that a device has of its own."""
+    """Return the prefix of the names of the conversations that a device has of its own."""
     return f"{through[:_OWN_CHARS]}."
 
 

@@ -210,7 +210,7 @@ def _summary(row: TurnRow, costs: TurnCosts, user: str) -> TurnSummary:
 
 
 def plain_detail(span: TurnSpan) -> SpanDetail:
-    """Return the details of a span without anything that anybody said."""
+    """Return the details of a span without any text of a conversation."""
     return SpanDetail.model_construct(**span.detail.model_dump(include=_PLAIN))
 
 

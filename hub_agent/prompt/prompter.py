@@ -108,7 +108,6 @@ class Prompter:
         self._contributions = contributions
 
     def household(self, user: User) -> Household:
-        """Return the household as a user has it: with their language and time zone."""
         return self._household.of(user.language, user.time_zone)
 
     def system(

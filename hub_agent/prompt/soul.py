@@ -30,7 +30,6 @@ _OPEN: Final = "<!--"
 
 
 def open_soul(directory: Path) -> EditedFile[str]:
-    """Return the file of a hub's directory; its text is empty while there is none."""
     return EditedFile(directory / SOUL_FILE, parse_soul, absent="")
 
 

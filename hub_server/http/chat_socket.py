@@ -231,7 +231,6 @@ class ChatSockets:
         return await self.chat.cancel(turn, caller)
 
     async def confirm(self, turn: str, question: str, caller: Bearer, *, approve: bool) -> None:
-        """Answer a question of a turn, wherever it runs."""
         if self.others is None or not await self.others.confirm(turn, question, caller, approve=approve):
             await self.chat.confirm(turn, question, caller, approve=approve)
 

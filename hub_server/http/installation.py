@@ -77,7 +77,7 @@ async def upload_skill(
     request: Request,
     at: Annotated[int, Field(ge=0)] = 0,
 ) -> InstallationAnswer:
-    """Take the bytes of an archive from `at` on, at most 600,000 a request; `at=0` starts over.
+    """Accept the bytes of an archive from `at` on, at most 600,000 a request; `at=0` starts over.
 
     Nothing of it runs before `POST …/skills/{name}` with the answered `uploaded`. A device takes uploads once
     `strawberry skills uploads on` was run on it.

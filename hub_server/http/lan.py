@@ -51,15 +51,12 @@ class Lan:
 
     @property
     def fingerprint(self) -> str:
-        """That of the certificate; empty without TLS."""
         return self._certificate.fingerprint if self._certificate is not None else ""
 
     def pin(self) -> str:
-        """Return that of the certificate's key; empty without TLS."""
         return self._certificate.pin if self._certificate is not None else ""
 
     def authority(self) -> bytes:
-        """Return what a browser trusts to trust this listener; see `authority_for_browsers`."""
         return authority_for_browsers(self._directory)
 
     def names(self) -> frozenset[str]:

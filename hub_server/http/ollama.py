@@ -191,7 +191,6 @@ class _Asked(ForeignPart):
         return StopTexts(self.options.stop)
 
     def said(self, text: str, final: TurnFinal | None = None) -> OllamaText:
-        """Return the member of an answer that holds a piece of it."""
         return {"response": text}
 
 

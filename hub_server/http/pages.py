@@ -23,7 +23,7 @@ class Pages:
         self._missing: ASGIApp | None = None
 
     def enter(self, app: Starlette) -> None:
-        """Answer in place of an application's "not found"."""
+        # It answers in place of an application's "not found".
         self._missing, app.router.default = app.router.default, self
 
     def expect(self) -> None:

@@ -98,7 +98,7 @@ class HelpSkill(HubSkill):
         },
     )
     async def help(self) -> dict[str, Any]:
-        """Say what a person can say without a model, some sentences of each skill."""
+        """List what a person can say without a model, some sentences of each skill."""
         user = self.asking.bearer(LOOK).user
         groups = await self._sentences.listed(user, "", None)
         plain = [[text for text in group.sentences if "<" not in text][:_EACH] for group in groups]

@@ -35,7 +35,6 @@ FILE: Final = "mcp.json"
 
 
 def open_file(home: Path) -> EditedFile[dict[str, "ServerEntry"]]:
-    """Return ``mcp.json`` of a home."""
     return EditedFile(home / FILE, _parse, absent={})
 
 

@@ -68,7 +68,6 @@ class Mcp:
         self._clients: set[Client] = set()
 
     def route(self) -> Route:
-        """Make the route."""
         return Route("/mcp", self, methods=["GET", "POST", "DELETE"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,7 +118,7 @@ class Mcp:
             await self._end(session)
 
     def close(self) -> None:
-        """End all streams: the server waits for them when it closes."""
+        # The server waits for the streams when it closes.
         for client in tuple(self._clients):
             client.leave()
 

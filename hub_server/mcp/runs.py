@@ -57,7 +57,6 @@ class ToolRun:
             self.events.put_nowait(outcome)
 
     def cancel(self) -> None:
-        """Stop the work; no effect once it is over."""
         if self.task is not None:
             self.task.cancel()
 

@@ -99,7 +99,7 @@ async def open_replica(
                     leads.cancel()
                     await asyncio.wait([leads], timeout=limits.REPLICA_LEAVE_S)
                 until = time.monotonic() + limits.REPLICA_LEAVE_S
-                # Turns tell nobody when they end.
+                # Turns do not announce their end.
                 while assistant.running.open_count and time.monotonic() < until:  # noqa: ASYNC110
                     await asyncio.sleep(limits.LEADER_LOOK_S)
 

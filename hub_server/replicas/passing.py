@@ -82,7 +82,7 @@ class Passing:
         found = self._check.read(
             ticket, purpose=purpose, request=_asked(request.method, path, request.url.query)
         )
-        # Nobody else has a body read.
+        # Only a request with a valid ticket has its body read.
         found.check(await request.body())
         return found
 

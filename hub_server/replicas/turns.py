@@ -28,7 +28,7 @@ class RemoteTurns:
         self._passing = passing
 
     def route(self) -> Route:
-        """Make the route that replicas alone may use."""
+        # For replicas alone.
         return Route(_PATH, self._serve, methods=["POST"])
 
     async def frames(

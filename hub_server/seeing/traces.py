@@ -44,7 +44,7 @@ class TraceExport:
         self._trace_id = 0
 
     def note(self, turn: Turn) -> None:
-        """Queue a turn that has ended for sending; drop it where too many wait."""
+        # Dropped where too many wait.
         with suppress(asyncio.QueueFull):
             self._waiting.put_nowait((turn, time.time_ns()))
 

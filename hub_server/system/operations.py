@@ -187,7 +187,7 @@ async def upload(
     request: Request,
     at: Annotated[int, Field(ge=0, le=limits.MAX_UPLOADED_BYTES)] = 0,
 ) -> Uploaded:
-    """Take the bytes of a backup from `at` on, at most 1 MiB a request; `at=0` starts over.
+    """Accept the bytes of a backup from `at` on, at most 1 MiB a request; `at=0` starts over.
 
     The first piece needs the password, too.
     """
