@@ -100,7 +100,7 @@ def days_left(certificate: ServerCertificate) -> int:
 
 
 def _sorted_out(extra: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return all names and all addresses: the machine's own, and those that it was told."""
+    """Return all names and all addresses: the machine's own, and the additional ones."""
     names, addresses = own_names()
     told = tuple(each for each in extra if is_address(each))
     return (*names, *(each for each in extra if each not in told)), (*addresses, *told)

@@ -95,7 +95,6 @@ class Home:
 
     @property
     def is_spoke_alone(self) -> bool:
-        """Return whether this machine has joined a hub and runs none."""
         return not self.has_hub and self.enrolment_file.exists()
 
 

@@ -59,7 +59,6 @@ class Feed:
 
     @property
     def _is_over(self) -> bool:
-        """Return whether the last event has come, which no other one follows."""
         return bool(self.events) and isinstance(self.events[-1], TurnFinal | TurnError)
 
     async def follow(self) -> AsyncIterator[FeedEvent]:

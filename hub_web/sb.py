@@ -62,7 +62,7 @@ def sentence(text: str, classes: str = "", *, controls: Sequence[ui.element] = (
 
 
 def cut(tag: str, text: str, classes: str = "", *, title: str = "") -> Words:
-    """Make words that are cut where there is no room for them, and shown whole by pointing at them."""
+    """Make text that is cut where there is no room for it, and shown whole as a tooltip."""
     return Words(tag, text, f"sb-cut {classes}", title=title or text)
 
 
@@ -199,7 +199,6 @@ def problem(message: str, hint: str = "") -> ui.element:
 
 
 def failure(error: StrawberryError) -> ui.element:
-    """Make a box that says what went wrong, and what a person can do about it."""
     return problem(error.message, for_people(error.hint))
 
 

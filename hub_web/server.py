@@ -149,7 +149,7 @@ class WebApp:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """All routes; those of NiceGUI change with the pages that are open."""
+        # Those of NiceGUI change with the pages that are open.
         return [*self._open, *core.app.routes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -207,7 +207,7 @@ class WebApp:
         LANGUAGE.set(choose(connection.headers.get("accept-language"), self.household.language))
 
     async def _session(self, request: Request) -> Response:
-        """Tell a page whose socket was closed whether its session has ended."""
+        # A page asks whose socket was closed.
         return Response(status_code=401 if await self.sessions.of(request) is None else 204)
 
     def _outside(self, scope: Scope, path: str) -> Response:

@@ -183,7 +183,7 @@ class Sockets:
 
 
 def handle_errors(handler: Callable[[Exception], None]) -> None:
-    """Replace NiceGUI's own handler of errors in pages, which logs each with a stack trace."""
+    # NiceGUI's own handler logs each with a stack trace.
     core.app._exception_handlers[:] = [handler]
 
 

@@ -10,5 +10,4 @@ _NAMES: Final = {"en": "English", "de": "Deutsch"}
 
 
 def language_names() -> dict[str, str]:
-    """Return the languages of the pages, each by its own name."""
     return {each: _NAMES.get(each, each) for each in languages()}

@@ -289,7 +289,7 @@ class View:
         async def click() -> None:
             nonlocal runs
             if runs:
-                return  # pressed twice before the browser was told that it works
+                return  # pressed twice before the browser showed that it works
             runs = True
             made.props("loading")
             try:
@@ -413,11 +413,10 @@ class View:
         ui.timer(every_s, show, immediate=False)
 
     def follow_events(self, on_open: Show) -> None:
-        """Follow what happens in the home by one stream; `on_open` reads what was, whenever it has opened."""
+        """Follow the events of the home in one stream; `on_open` loads the state whenever it has opened."""
         self.follow(partial(self.api.follow, events.follow), self._happened, on_open=on_open)
 
     def on_event(self, kind: type[Kept], on_event: Callable[[Event[Kept]], Any]) -> None:
-        """Call a function with each event of a kind that happens from now on."""
         self._listeners.append((kind, on_event, ui.context.slot))
 
     async def _happened(self, event: Event[Json]) -> None:

@@ -95,7 +95,7 @@ def is_untouched(home: Home) -> bool:
 
 
 def discard(home: Home) -> None:
-    """Remove what was unpacked or uploaded, unless it was decided to restore it."""
+    """Remove what was unpacked or uploaded, unless its restore was decided."""
     if not home.restore_plan.exists():
         shutil.rmtree(home.directory / STAGE, ignore_errors=True)
 

@@ -37,7 +37,7 @@ def nats(options: argparse.Namespace) -> None:
 def emqx(options: argparse.Namespace) -> None:
     """Print a configuration of EMQX 5.7 or newer for the bus of this home.
 
-    EMQX asks the hub for its key, and lets in who shows a token of it, until it ends. What a token allows is
+    EMQX asks the hub for its key, and accepts tokens signed with it until they end. What a token allows is
     in its claim "acl"; put kind = "emqx" into [broker] of strawberry.toml, so that it is there. ca.pem,
     server.pem and server.key belong into /opt/emqx/etc/certs.
     """

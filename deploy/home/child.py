@@ -59,7 +59,7 @@ class Child:
             yield json.loads(line)
 
     async def end(self) -> None:
-        """End it: in its own order if it has begun, and the hard way if that takes too long."""
+        """End it: gracefully if it has begun, and by force if that takes too long."""
         await stop(self._process, name=self.what, stop_s=self._stop_s, ask=self.ask)
 
     def ask(self, process: Process) -> None:
@@ -118,7 +118,7 @@ async def keep_child(
             try:
                 return await run(child)
             finally:
-                # Whoever started the first one ends it only later.
+                # The program that started the first one ends it only later.
                 await child.end()
 
     def warn(ended: str, seconds: float, _: int) -> None:

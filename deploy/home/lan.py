@@ -58,7 +58,6 @@ class Lan:
         return self.addresses or self.names
 
     def urls(self, scheme: str, port: int) -> tuple[str, ...]:
-        """Return the addresses of a port under each name and address of this machine."""
         return tuple(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host in self.hosts)
 
     def on_renewed(self, reload: Callable[[], None]) -> None:

@@ -259,5 +259,5 @@ def _named(entry: "Entry") -> str:
 
 
 def _must_be_accepted(url: str) -> bool:
-    """Return whether a spoke uses the address only with ``--insecure``."""
+    # A spoke uses it only with ``--insecure``.
     return url.startswith("mqtt://") and not is_loopback(host_of(url))

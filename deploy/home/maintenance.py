@@ -144,7 +144,7 @@ class Maintenance:
     def write_settings(self, changed: Settings) -> Settings:
         """Write what is given of it into its table."""
         _check_place(changed)
-        # Settings that somebody has broken meanwhile would keep the hub from starting again.
+        # Settings that were broken meanwhile would keep the hub from starting again.
         check_settings(self._home)
         table = "household" if isinstance(changed, Household) else "home_assistant"
         write_table(self._home.directory, table, changed.model_dump(mode="json", exclude_unset=True))
@@ -193,7 +193,6 @@ class Maintenance:
         await connect_home_broker(self._home, url, username, password)
 
     def restart(self) -> None:
-        """End the hub in its order, and start it again."""
         if self._restart is not None:
             self._restart.request()
 

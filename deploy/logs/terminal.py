@@ -37,10 +37,8 @@ HEADING: Final = "1"
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Return whether text that goes there may have colours."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def coloured(text: str, style: str, stream: TextIO) -> str:
-    """Return a text as one of the styles above shows it there."""
     return f"\x1b[{style}m{text}\x1b[0m" if has_colours(stream) else text

@@ -53,7 +53,6 @@ _ICONS: Final = (
 
 @page("/", title="Home", icon="home", menu=0, width="wide")
 async def home() -> None:
-    """Show the rooms with their devices, and what is going on."""
     await _Board().open()
 
 

@@ -123,7 +123,6 @@ class Attachments:
 
 
 def file_badges(files: Iterable[ChatFile]) -> None:
-    """Show what came with a message."""
     for each in files:
         sb.badge(each.name, icon="description" if each.text else "image")
 

@@ -149,7 +149,7 @@ def show_broker_form(known: str, username: str) -> None:
 
 
 def _broker_url(url: str) -> str:
-    """Return the address of a broker as it is, or where that of a Home Assistant mostly is."""
+    # The broker of a Home Assistant mostly is on its machine.
     return url if url.startswith(("mqtt", "bus")) else f"mqtt://{bracketed(host_of(url))}:1883"
 
 

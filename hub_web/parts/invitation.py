@@ -12,7 +12,7 @@ from hub_web.view import view
 
 
 def ready_line(invitation: InvitationAnswer) -> str:
-    """Return the line for a terminal that lets a device join; its token is in no list of processes."""
+    # Its token is in no list of processes.
     return f"HUB_DEVICE_TOKEN={shlex.quote(invitation.token)} {invitation.command}"
 
 

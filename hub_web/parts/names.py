@@ -31,7 +31,6 @@ class Names:
         return self.devices.get(device, device)
 
     def label(self, device: str, skill: str) -> Labels:
-        """Return what a skill and its members are called in the language of the page."""
         return Labels(self.declared.get((device, skill), {}), LANGUAGE.get())
 
     def value(self, thing: ShownThing) -> str:

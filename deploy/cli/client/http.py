@@ -66,7 +66,7 @@ class HubClient:
 
     @property
     def token_id(self) -> str:
-        """The ``jti`` of the token in use; empty for the token of a spoke, which has none."""
+        # The token of a spoke has none.
         return str(self._of_token(1, "jti"))
 
     def answers_within(self, seconds: float) -> bool:
@@ -78,7 +78,7 @@ class HubClient:
         return True
 
     def prove(self, seconds: float) -> None:
-        """Have the server prove who it is, for a caller that sends the token in another way.
+        """Verify the server's identity, for a caller that sends the token in another way.
 
         Raises:
             StrawberryError: If it does not, or does not answer in this time.
@@ -99,15 +99,12 @@ class HubClient:
         return self._read(kind, self._text("GET", path, timeout=timeout))
 
     def post(self, path: str, body: Any, kind: "type[T] | TypeAdapter[T]") -> T:
-        """Send JSON, and return the answer; see `get`."""
         return self.send("POST", path, body, kind)
 
     def send(self, method: str, path: str, body: Any, kind: "type[T] | TypeAdapter[T]") -> T:
-        """Send a request with a body, and return the answer; see `get`."""
         return self._read(kind, self._text(method, path, body))
 
     def delete(self, path: str, kind: "type[T] | TypeAdapter[T]") -> T:
-        """Have something removed, and return the answer; see `get`."""
         return self.send("DELETE", path, None, kind)
 
     def _read(self, kind: "type[T] | TypeAdapter[T]", text: bytes | str) -> T:

@@ -71,5 +71,4 @@ def register_database(parser: Parser) -> None:
 
 
 def register_cluster(parser: Parser) -> None:
-    """Declare 'strawberry cluster'."""
     add_declared(parser.add_subparsers(title="actions", metavar="ACTION", required=True), "cluster")

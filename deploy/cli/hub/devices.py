@@ -237,7 +237,6 @@ def approve(options: argparse.Namespace) -> int:
 
 
 def _normalized(code: str) -> str:
-    """Return a code however it was typed: in small letters, with or without its dash."""
     return "".join(letter for letter in code.upper() if letter.isalnum())
 
 

@@ -97,7 +97,7 @@ def _cells(found: ResultBody) -> dict[str, object]:
 
 
 def allow(options: argparse.Namespace) -> None:
-    """Let the assistant call a method whose author declared nothing without asking."""
+    """Allow the assistant to call a method whose author declared nothing without asking."""
     match options.path.split("."):
         case ["devices", device, skill, method]:
             client = hub_of(options)

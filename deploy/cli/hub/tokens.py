@@ -22,12 +22,12 @@ def add(options: argparse.Namespace) -> None:
 
 
 def lifetime_of(days: int | None) -> dict[str, int]:
-    """Return the field of a request that sets how long a token is good; 0 days are a century."""
+    # 0 days are a century.
     return {} if days is None else {"lifetime_s": (days or 36_500) * 24 * 60 * 60}
 
 
 def scopes_of(texts: Sequence[str]) -> list[str]:
-    """Return the scopes that texts such as ``chat`` and ``chat,call`` name."""
+    # Texts such as ``chat`` and ``chat,call``.
     return [scope for text in texts for scope in text.replace(" ", ",").split(",") if scope]
 
 

@@ -53,7 +53,7 @@ def new(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Say what is wrong with the files of agents.
+    """Report mistakes in the files of agents.
 
     Checks agents/*.yml in the data directory: mistakes with file and line, models, missing secrets, and
     Python functions, whose files it imports.

@@ -148,7 +148,6 @@ class Progress:
 
     @property
     def bytes_total(self) -> int:
-        """Bytes of all files that were seen so far."""
         return sum(self._totals.values())
 
     def text(self, step: PullStep, now: float) -> str:

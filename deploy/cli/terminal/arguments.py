@@ -17,7 +17,6 @@ def _add_port(parser: Parser, flag: str, *, text: str, default: int | None = Non
 
 
 def add_insecure(parser: Parser) -> None:
-    """Add the option of a hub without TLS."""
     parser.add_flag("--insecure", "allow an unencrypted connection, to a hub that runs with --insecure-lan")
 
 

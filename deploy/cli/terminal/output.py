@@ -64,12 +64,11 @@ class Output:
 
 
 def columns(*names: str) -> Callable[[object], Mapping[str, object]]:
-    """Return what picks these attributes of a row."""
     return lambda row: {name: getattr(row, name) for name in names}
 
 
 def screen_width() -> int | None:
-    """Return the columns of the terminal that the result goes to; None where it goes to a program."""
+    # None where the result goes to a program.
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -126,5 +125,4 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Print something for a person that is not the result."""
     print(visible(text), file=sys.stderr, flush=True)

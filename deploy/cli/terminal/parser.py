@@ -63,7 +63,6 @@ def positive(text: str) -> int:
 
 
 def days(text: str) -> int:
-    """Read a number of days; 0 stands for ``never``."""
     return 0 if text == "never" else positive(text)
 
 
@@ -113,11 +112,9 @@ class Options(argparse._ActionsContainer):
         self.add_argument(name, action=action, help=text, **settings)
 
     def add_list(self, name: str, text: str, **settings: Any) -> None:
-        """Add an option that may be repeated."""
         self.add_argument(name, action="append", default=[], help=text, **settings)
 
     def add_number(self, name: str, text: str, *, default: int | None = None) -> None:
-        """Add an option that takes a whole number above 0."""
         self.add_argument(name, type=positive, metavar="N", default=default, help=text)
 
 

@@ -34,7 +34,6 @@ from hub_web.view import view
 
 @page("/devices/{name}", title="Device", icon="devices", width="wide")
 async def device(name: str) -> None:
-    """Show one device."""
     with ui.element("div").classes("sb-contents") as place:
         await _Device(name, place).open()
 

@@ -160,7 +160,6 @@ class TopicTree:
                 yield from self._below(below, depth + 1)
 
     def _is_small(self, branch: Branch, depth: int) -> bool:
-        """Return whether a branch is open at first: the top, where there is little."""
         return depth == 0 and branch.size <= limits.SMALL_BRANCH
 
 

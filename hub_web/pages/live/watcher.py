@@ -50,7 +50,6 @@ _TRUTHS: Final[dict[bool | None, tuple[sb.Tone, str]]] = {
 
 @page("/watchers/{name}", title="Watcher", icon="visibility", writer=True)
 async def watcher(name: str) -> None:
-    """Show one watcher, live."""
     await _Watcher(name).open()
 
 

@@ -24,7 +24,6 @@ from hub_web.view import view
 
 @page("/models", title="Models", icon="psychology", menu=300, admin=True)
 async def models() -> None:
-    """Show the models in the order in which they are asked."""
     await _Models().show()
 
 

@@ -23,12 +23,10 @@ from hub_web.view import view
 
 
 def human(name: str) -> str:
-    """Return the name of a skill or a method as people write it, in their language where it is common."""
     return Labels({}, LANGUAGE.get())(name)
 
 
 def labels_of(skill: SkillBody) -> Labels:
-    """Return what a skill and its members are called in the language of the page."""
     return Labels(skill.labels, LANGUAGE.get())
 
 

@@ -150,7 +150,7 @@ class Panel:
 
     @property
     def names(self) -> dict[str, str]:
-        """What the controls are called that are shown, by method or state."""
+        """Return the names of the controls that are shown, by method or state."""
         methods = [method.name for method, _, _ in self.controls.simple]
         return {name: self._label(name) for name in [*methods, *self.controls.states]}
 

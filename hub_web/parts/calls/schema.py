@@ -59,7 +59,7 @@ class Field:
 
     @property
     def is_bounded(self) -> bool:
-        """Return whether it is a number between two bounds, which a slider sets."""
+        # A slider sets it.
         return self.kind == "number" and None not in (self.minimum, self.maximum)
 
 

@@ -195,7 +195,6 @@ def span_name(span: TurnSpan) -> str:
 
 
 def cost_words(cost: float) -> str:
-    """Return a cost, in the currency of its provider, with as many digits as small ones need."""
     return text.number(cost, 2 if cost >= 1 else 5)
 
 

@@ -102,7 +102,7 @@ class Steps:
         self._summarise()
 
     def conclude(self, did: Sequence[str]) -> None:
-        """Say in one line what was done, from what is recorded of it."""
+        """Summarise in one line what was done, from the record."""
         self._box.set_visibility(True)
         failed = sum(line.endswith(": failed") for line in did)
         said = text.count(len(did), "{n} call", "{n} calls")
