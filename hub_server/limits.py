@@ -10,7 +10,7 @@ TIDY_S: Final = 600
 """How often old records are deleted; what is too much by then goes in batches."""
 LOG_STREAMS: Final = 8
 RESTART_S: Final = 0.5
-"""How long the hub waits before it restarts for a restore: whoever asked for it has the answer by then."""
+"""How long the hub waits before it restarts for a restore: its client has the answer by then."""
 MAX_UPLOADED_BYTES: Final = 4 * 1024**3
 """Bytes of a backup that is uploaded: ten years of conversations are a few hundred megabytes."""
 LOG_LINES_KEPT: Final = 2_000
@@ -93,7 +93,7 @@ LEADER_WAIT_S: Final = 6.0
 """A request waits for a leader: another one leads after at most five seconds."""
 LEADER_LOOK_S: Final = 0.2
 REPLICA_LEAVE_S: Final = 20.0
-"""How long a replica that is told to stop lets its turns run; service managers end it after 30 s or more."""
+"""How long a replica that is asked to stop lets its turns run; service managers end it after 30 s or more."""
 REPLICA_RESTART_S: Final = 10.0
 """Between restarts of replicas for other settings: the one before serves again by then."""
 REMOTE_PART_S: Final = 1.0

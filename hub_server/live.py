@@ -69,7 +69,7 @@ class Live:
         return [self.memory.problem] if self.memory.problem is not None else []
 
     def without_values(self) -> list[tuple[str, str, str]]:
-        """Return the watchers and captures that get no values of a topic: owner, name, and why."""
+        # Owner, name, and why.
         return [*self.watchers.views.without_values(), *self.captures.without_values()]
 
     async def forget_person(self, user: str, heir: str) -> None:

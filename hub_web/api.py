@@ -53,7 +53,6 @@ class Api:
         return self.hub.operations.follow(stream, self._admit, *args, **kwargs)
 
     async def ask(self, request: ChatRequest) -> Turn:
-        """Start a turn; see `ChatService.ask`."""
         return await self.hub.agent.assistant.ask(request, await self._admit(CHAT, "chat"))
 
     @property
@@ -67,5 +66,4 @@ class Api:
 
 
 def part(name: object) -> str:
-    """Quote a name as one part of a path."""
     return quote(str(name), safe="")

@@ -308,7 +308,6 @@ class View:
         return made
 
     def tool(self, icon: str, tip: str, on_click: Handler) -> ui.button:
-        """Make a button of an icon alone."""
         return self.button("", on_click, icon=icon, kind="flat", tip=tip)
 
     def switch(self, label: str, value: bool, change: Callable[[bool], Awaitable[None]]) -> ui.switch:

@@ -83,7 +83,6 @@ class LocalSpoke:
     _said: str = field(default="", init=False)
 
     async def first_report(self) -> None:
-        """Wait until the state of the spoke was reported for the first time."""
         if not await happens(self._shown, within_s=limits.SPOKE_FIRST_S):
             self._show("starting", "not there yet; 'strawberry devices list' shows when it is")
 

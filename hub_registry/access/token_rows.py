@@ -90,12 +90,10 @@ def good_of(session: Session, user: str) -> list[TokenRow]:
 
 
 def revoke_rows(session: Session, kind: PrincipalKind, subject: str) -> list[TokenRow]:
-    """Mark every good token of a subject as revoked, within a transaction, and give those rows."""
     return _revoke(session, TokenRow.kind == kind, TokenRow.subject == subject)
 
 
 def revoke_owned(session: Session, owner: str, which: Callable[[TokenRow], bool]) -> list[TokenRow]:
-    """Mark good tokens of a person as revoked, and give those rows."""
     return _revoke(session, TokenRow.owner == owner, which=which)
 
 

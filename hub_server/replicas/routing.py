@@ -110,7 +110,6 @@ class Routing:
             self._ended.add(instance)
 
     def passes(self, operation: Operation[Any, Any]) -> bool:
-        """See `chat.operations.Elsewhere`."""
         return operation.resource.name not in _HERE and not self.leads
 
     async def place(
@@ -160,7 +159,6 @@ class Routing:
         raise LinkError("no replica of the hub leads right now", hint="Try again in a moment.")
 
     def doing(self, operation: Operation[Any, Any]) -> AbstractContextManager[None]:
-        """See `chat.operations.Elsewhere`."""
         return fencing(None) if operation.resource.name in _HERE else self.writing()
 
     async def runs(self, user: str, turn: str, *, ended: bool = False) -> ReplicaRow | None:
@@ -221,7 +219,7 @@ class Routing:
         return None
 
     def route(self) -> Route:
-        """Make the route that replicas alone may use."""
+        # For replicas alone.
         return Route(_CALLS, self._answer_call, methods=["POST"])
 
     async def _answer_call(self, request: Request) -> Response:

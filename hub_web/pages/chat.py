@@ -40,7 +40,6 @@ _SEND: Final = """(event) => {
 
 @page("/chat", title="Chat", icon="chat_bubble_outline", menu=10, width="full")
 async def new_chat() -> None:
-    """Show the place to begin a conversation, beside those that there are."""
     await _Chat(uuid7(), is_new=True).build()
 
 
@@ -422,7 +421,7 @@ class _Conversations:
 
 
 def _texts_of(box: TurnBox) -> list[Attached]:
-    """Return the files of a question that are kept; a picture is chosen again."""
+    # A picture is chosen again.
     return [each for each in box.files if each.text]
 
 

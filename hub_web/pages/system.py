@@ -211,7 +211,7 @@ def _backup() -> None:
 
 
 def _secret(label: str, *, hint: str = "") -> ui.input | ui.textarea:
-    """Make a field for a passphrase, into which no browser puts the password of the page."""
+    # No browser may fill in the password of the page.
     return text_field(label, hint=hint, secret=True).props("autocomplete=new-password")
 
 

@@ -255,7 +255,7 @@ def _why_no_spans(turn: TurnSummary) -> str:
 
 
 def _machine_ms(turn: TurnSummary) -> float:
-    """Return the time of a turn without that of people, which would make all other bars short."""
+    # The time of people would make all other bars short.
     return sum(turn.ms_by_kind.values()) - turn.ms_by_kind.get("confirmation", 0.0)
 
 

@@ -76,7 +76,7 @@ def running_broker(home: Home) -> OurBroker | None:
 
 
 def provisioned_broker(home: Home) -> OurBroker | None:
-    """Return the Mosquitto that ``strawberry broker provision`` set up for this home."""
+    # Set up by ``strawberry broker provision``.
     return _read(home.provisioned_file)[0]
 
 

@@ -72,7 +72,6 @@ class Choices:
     methods: dict[str, tuple[SkillBody, MethodBody]]
 
     def method(self, path: str) -> str:
-        """Return a method in words."""
         return method_words(*self.methods[path]) if path in self.methods else path.removeprefix("devices.")
 
 

@@ -33,7 +33,6 @@ def text_field(
 
 
 def search_field(label: str, search: Callable[[], Any]) -> ui.input | ui.textarea:
-    """Make a field for words that are looked for while they are typed."""
     return text_field(label).props("clearable debounce=120 type=search").on_value_change(search)
 
 

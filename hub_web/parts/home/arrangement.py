@@ -85,7 +85,7 @@ class Arrangement:
                     made.on_click(view.showing(partial(self._act, act, (card_id, number))))
 
     def drag(self, box: ui.element, card_id: str, among: Sequence[str]) -> None:
-        """Let a card be dragged onto the place of another one."""
+        """Make a card draggable onto the place of another one."""
 
         async def drop(event: Any) -> None:
             # What is dropped may come from anywhere.
@@ -137,7 +137,7 @@ class Arrangement:
         await self._save()
 
     async def _place(self, card_id: str, among: Sequence[str]) -> None:
-        """Give the cards beside a changed one a place, so that it alone moves.
+        """Assign places to the cards beside a changed one, so that it alone moves.
 
         Raises:
             Conflict: If another window has changed this card, or the order, since the page showed them.

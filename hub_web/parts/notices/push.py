@@ -38,7 +38,7 @@ class _Answer(Part):
 
 
 async def show_push() -> None:
-    """Show whether this browser is told of notifications, with the others of the person."""
+    """Show whether this browser receives notifications, with the others of the person."""
     told = _Answer.model_validate(await view.client.run_javascript("return await strawberry.told()"))
     await _show(ui.element("div"), told.id, told.problem)
 
