@@ -247,7 +247,10 @@ def _run_child(home: Home, options: argparse.Namespace) -> int:
         nonlocal loaded
         loaded = asyncio.run(spoke.app.load_ahead(settings))
 
-    async def serve(report: Reporter, *, token: str | None, **where: str | bool) -> None:
+    async def serve(
+        report: Reporter, *, token: str | None, hub_url: str, hub_key: str, insecure: bool
+    ) -> None:
+        where = {"hub_url": hub_url, "hub_key": hub_key, "insecure": insecure}
         secret = None if token is None else SecretStr(token)
         opening = spoke.app.open_spoke(settings.model_copy(update=where), token=secret, loaded=loaded)
         await _serve_child(opening, report)
