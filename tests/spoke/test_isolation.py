@@ -234,18 +234,18 @@ MISBEHAVING = {
 async def test_one_that_misbehaves_ends_alone_with_its_reason_and_comes_back(
     pump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SKILL_RESTART_S", (0.1, 0.1))
+    monkeypatch.setattr(limits, "SKILL_RESTART_S", (0.5, 0.5))
     sink = RecordingSink()
     async with running(pump, sink, memory=200 * 1024**2, processes=8) as (process, runner):
         for method, reason in MISBEHAVING.items():
             with pytest.raises(CallError) as refused:
                 await runner.run("PumpSkill", method)
-            assert refused.value.code == ErrorCode.OUTCOME_UNKNOWN
-            assert re.search(reason, refused.value.message)
+            assert refused.value.code == ErrorCode.OUTCOME_UNKNOWN, method
+            assert re.search(reason, refused.value.message), f"{method}: {refused.value.message}"
             with pytest.raises(CallError, match="is unavailable: its process"):
                 await runner.run("PumpSkill", "pour", [1])
-            await wait_for(lambda: not process.unavailable, "the next start")
-            assert await runner.run("PumpSkill", "pour", [1]) == 3
+            await wait_for(lambda: not process.unavailable, f"the next start after {method}")
+            assert await runner.run("PumpSkill", "pour", [1]) == 3, method
         assert not [state for state in sink.states if state[0] != "PumpSkill"]
 
 
