@@ -70,8 +70,10 @@ def lamp_device(house: House) -> str:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser(sandbox_files: Path) -> Iterator[Browser]:
     """Debian's Chromium, without a window."""
+    # The sandbox is installed in a loop of its own, which Playwright's loop forbids once it runs.
+    del sandbox_files
     with sync_playwright() as playwright, launch(playwright.chromium, HEADLESS) as browser:
         yield browser
 

@@ -167,7 +167,7 @@ def _add_a_device(visitor: Visitor, picture: Picture, home: Path) -> None:
 
 
 def test_a_phone_whose_person_accepted_the_warning_learns_what_notifications_need(
-    sandbox_files: Path, whole_browser: Browser, picture: Picture, tmp_path: Path
+    whole_browser: Browser, picture: Picture, tmp_path: Path, sandbox_files: Path
 ) -> None:
     with House(tmp_path / "house", sandbox=sandbox_files, debug=False) as home:
         port = free_port()
