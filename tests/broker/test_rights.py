@@ -190,7 +190,10 @@ async def test_a_last_will_on_anothers_topic_is_never_published(home: Home) -> N
         ) as probe:
             if probe.accepted:
                 # Without a farewell: the broker publishes the will, if it let it in.
-                socket.fromfd(probe._client.socket().fileno(), socket.AF_INET, socket.SOCK_STREAM).shutdown(2)
+                with socket.fromfd(
+                    probe._client.socket().fileno(), socket.AF_INET, socket.SOCK_STREAM
+                ) as own:
+                    own.shutdown(socket.SHUT_RDWR)
                 await probe.gone.wait()
 
     await home.heard(home.hub)
