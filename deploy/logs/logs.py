@@ -111,7 +111,8 @@ def set_up_logging(*, debug: bool, quiet: bool = False, as_json: bool = False) -
     """Log to standard error: warnings, and ``INFO`` of our own packages.
 
     Args:
-        debug: Log everything.
+        debug: Log everything but the frames of WebSockets: they hold what people say, and writing
+            a flood of them would keep the process busy.
         as_json: Write lines of JSON for a program that gathers logs.
         quiet: Log warnings only, for a command that reports progress itself.
     """
@@ -121,6 +122,9 @@ def set_up_logging(*, debug: bool, quiet: bool = False, as_json: bool = False) -
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.WARNING)
+    if debug:
+        for library in ("uvicorn.error", "websockets"):
+            logging.getLogger(library).setLevel(logging.INFO)
     # nats-py begins TLS on a connection that is open: asyncio warns of it, without harm, when that ends.
     logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(record.msg))
     if not debug and not quiet:

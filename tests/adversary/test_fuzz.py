@@ -320,6 +320,7 @@ class Target:
                 with opened, suppress(OSError):
                     opened.socket.sendall(frames)
         self.look()
+        self.expect("< PING" not in self.house.log("hub"), "frames are logged, each for the time of a line")
 
     def _publish(self, said: Said) -> None:
         device, document = self.device, said.document
