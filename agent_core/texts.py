@@ -166,6 +166,17 @@ def catalogue(language: str) -> Mapping[str, str]:
 
 
 @cache
+def translations(context: str, language: str) -> Mapping[str, str]:
+    """Return the translations of one context into a language, by message."""
+    before = context + _CONTEXT
+    return {
+        each.removeprefix(before): said
+        for each, said in catalogue(language).items()
+        if each.startswith(before)
+    }
+
+
+@cache
 def languages() -> tuple[str, ...]:
     """Return the languages that there are translations for, and English."""
     names = (file.name for file in (files("agent_core") / "locale").iterdir())

@@ -1,10 +1,25 @@
 """Names of skills, methods, arguments and values for people: declared, common, or made of the identifier."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
+
+from agent_core.texts import languages, translations
 
 DeclaredLabels = Mapping[str, Mapping[str, str]]
 """By language (BCP 47), then by the name of a skill, a member, an argument or a value."""
+
+_ENGLISH: Final = "en"
+_COMMON_ENGLISH: Final = {
+    "cpu": "CPU",
+    "get_settings": "Read the settings",
+    "list_installation": "Read what is installed",
+    "expression": "Calculation",
+    "pulse": "Switch on briefly",
+    "turn_down": "Quieter",
+    "turn_up": "Louder",
+}
+"""Words that many skills have, those of the bundled ones among them; others are translations."""
 
 
 class Labels:
@@ -18,8 +33,8 @@ class Labels:
 
     def __init__(self, declared: DeclaredLabels, language: str, own: Mapping[str, str] | None = None) -> None:
         short = language.partition("-")[0].lower()
-        languages = dict.fromkeys((language, short))
-        self._sources = [own or {}, *(declared.get(each, {}) for each in languages), COMMON.get(short, {})]
+        known = [declared.get(each, {}) for each in dict.fromkeys((language, short))]
+        self._sources = [own or {}, *known, _common(short)]
 
     def __call__(self, name: str, *, of: str = "") -> str:
         """Return the name of something.
@@ -57,183 +72,15 @@ def as_words(name: str) -> str:
     return words[:1].upper() + words[1:].lower()
 
 
-COMMON: Final[DeclaredLabels] = {
-    "de": {
-        # Skills
-        "FanSkill": "Ventilator",
-        "HeatingSkill": "Heizung",
-        "LightSkill": "Licht",
-        "LockSkill": "Schloss",
-        "SensorSkill": "Sensor",
-        "WeatherSkill": "Wetter",
-        # Methods
-        "add": "Hinzufügen",
-        "append": "Anfügen",
-        "arm": "Scharf schalten",
-        "calculate": "Rechnen",
-        "change_settings": "Einstellungen ändern",
-        "close": "Schließen",
-        "create": "Anlegen",
-        "date": "Datum",
-        "delete": "Löschen",
-        "disarm": "Unscharf schalten",
-        "find": "Suchen",
-        "get_settings": "Einstellungen lesen",
-        "list_installation": "Installiertes lesen",
-        "lock": "Abschließen",
-        "move": "Bewegen",
-        "mute": "Stumm schalten",
-        "next": "Weiter",
-        "next_track": "Nächster Titel",
-        "now": "Jetzt",
-        "now_playing": "Läuft gerade",
-        "open": "Öffnen",
-        "value.open": "Offen",
-        "pause": "Pause",
-        "play": "Wiedergeben",
-        "previous": "Zurück",
-        "previous_track": "Voriger Titel",
-        "pulse": "Kurz einschalten",
-        "read": "Lesen",
-        "remove": "Entfernen",
-        "reset": "Zurücksetzen",
-        "restart": "Neu starten",
-        "search": "Suchen",
-        "send": "Senden",
-        "start": "Starten",
-        "status": "Zustand",
-        "stop": "Stopp",
-        "switch_off": "Ausschalten",
-        "switch_on": "Einschalten",
-        "take_picture": "Bild aufnehmen",
-        "toggle": "Umschalten",
-        "turn_down": "Leiser",
-        "turn_off": "Ausschalten",
-        "turn_on": "Einschalten",
-        "turn_up": "Lauter",
-        "unlock": "Aufschließen",
-        "unmute": "Ton an",
-        "uptime": "Läuft seit",
-        # Arguments and states
-        "action": "Aktion",
-        "area": "Raum",
-        "arguments": "Angaben",
-        "battery": "Batterie",
-        "brightness": "Helligkeit",
-        "by": "Um",
-        "call": "Aufruf",
-        "category": "Art",
-        "color": "Farbe",
-        "colour": "Farbe",
-        "connected": "Verbunden",
-        "cpu": "Prozessor",
-        "degrees": "Grad",
-        "device": "Gerät",
-        "disk": "Festplatte",
-        "door": "Tür",
-        "duration": "Dauer",
-        "energy": "Energie",
-        "expression": "Rechnung",
-        "hours": "Stunden",
-        "humidity": "Luftfeuchtigkeit",
-        "illuminance": "Beleuchtungsstärke",
-        "level": "Stand",
-        "light": "Licht",
-        "limit": "Höchstens",
-        "line": "Zeile",
-        "lines": "Zeilen",
-        "load": "Auslastung",
-        "memory": "Arbeitsspeicher",
-        "message": "Nachricht",
-        "minutes": "Minuten",
-        "mode": "Betriebsart",
-        "moment": "Zeitpunkt",
-        "motion": "Bewegung",
-        "name": "Name",
-        "path": "Pfad",
-        "percent": "Prozent",
-        "player": "Wiedergabegerät",
-        "port": "Anschluss",
-        "position": "Stellung",
-        "power": "Ein und aus",
-        "pressure": "Druck",
-        "query": "Suche",
-        "quantity": "Größe",
-        "seconds": "Sekunden",
-        "since": "Seit",
-        "speed": "Geschwindigkeit",
-        "state": "Zustand",
-        "temperature": "Temperatur",
-        "text": "Text",
-        "time": "Uhrzeit",
-        "time_zone": "Zeitzone",
-        "title": "Titel",
-        "topic": "Topic",
-        "until": "Bis",
-        "value": "Wert",
-        "volume": "Lautstärke",
-        "window": "Fenster",
-        "words": "Wörter",
-        # Entities of the home broker, where they mean something else or are nothing of a skill
-        "current": "Stromstärke",
-        "entity.contact": "Kontakt",
-        "entity.memory": "Speicher",
-        "entity.power": "Leistung",
-        "linkquality": "Verbindungsgüte",
-        "occupancy": "Anwesenheit",
-        "presence": "Anwesenheit",
-        "smoke": "Rauch",
-        "tamper": "Manipulation",
-        "vibration": "Erschütterung",
-        "voltage": "Spannung",
-        "water_leak": "Wasser",
-        # Values
-        "auto": "Automatisch",
-        "away": "Unterwegs",
-        "black": "Schwarz",
-        "blue": "Blau",
-        "closed": "Geschlossen",
-        "closing": "Schließt",
-        "cool": "Kühlen",
-        "detected": "Erkannt",
-        "dry": "Trocken",
-        "empty": "Leer",
-        "full": "Voll",
-        "green": "Grün",
-        "heat": "Heizen",
-        "high": "Hoch",
-        "home": "Zu Hause",
-        "idle": "Bereit",
-        "locked": "Abgeschlossen",
-        "low": "Niedrig",
-        "medium": "Mittel",
-        "off": "Aus",
-        "offline": "Nicht erreichbar",
-        "on": "An",
-        "opening": "Öffnet",
-        "orange": "Orange",
-        "paused": "Angehalten",
-        "pink": "Rosa",
-        "playing": "Läuft",
-        "purple": "Lila",
-        "red": "Rot",
-        "stopped": "Gestoppt",
-        "turquoise": "Türkis",
-        "unavailable": "Nicht erreichbar",
-        "unknown": "Unbekannt",
-        "unlocked": "Nicht abgeschlossen",
-        "wet": "Nass",
-        "white": "Weiß",
-        "yellow": "Gelb",
-    },
-    "en": {
-        "cpu": "CPU",
-        "get_settings": "Read the settings",
-        "list_installation": "Read what is installed",
-        "expression": "Calculation",
-        "pulse": "Switch on briefly",
-        "turn_down": "Quieter",
-        "turn_up": "Louder",
-    },
-}
-"""Words that many skills have, those of the bundled ones among them."""
+def labels_of(skill: str, *, english: Mapping[str, str] = MappingProxyType({})) -> DeclaredLabels:
+    """Return the labels of a skill that comes with the hub: its translations.
+
+    Args:
+        english: Labels that are not the identifier in words.
+    """
+    found = {language: translations(skill, language) for language in languages()}
+    return {language: labels for language, labels in {**found, _ENGLISH: english}.items() if labels}
+
+
+def _common(language: str) -> Mapping[str, str]:
+    return _COMMON_ENGLISH if language == _ENGLISH else translations("label", language)

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.turns import Turns
 from contracts.chat import AGENTS, MAX_MESSAGE, ChatRequest, TurnFinal
@@ -21,15 +22,7 @@ _READ: Final = "The assistant asks this for a person, after it has read what dev
 class AgentSkill(HubSkill):
     """Agents beside the assistant: specialists with instructions, files and tools of their own."""
 
-    labels = {
-        "de": {
-            "AgentSkill": "Assistenten",
-            "list_agents": "Alle Assistenten",
-            "ask": "Fragen",
-            "agent": "Assistent",
-        },
-        "en": {"AgentSkill": "Assistants"},
-    }
+    labels = labels_of("AgentSkill", english={"AgentSkill": "Assistants"})
 
     def __init__(self, ask: Ask, agents: Agents, running: Turns, *, hub_id: str, most: int) -> None:
         self._ask = ask

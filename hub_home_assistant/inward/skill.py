@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from agent_core.sentences.intents import HOME_KIND
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
 from contracts.errors import Disconnected, InvalidMessage, NotFound
@@ -84,23 +85,9 @@ class HomeAssistantSkill(HubSkill):
     garages, or changes many entities asks the user first.
     """
 
-    labels = {
-        "de": {
-            "HomeAssistantSkill": "Home Assistant",
-            "get_state": "Zustand",
-            "get_history": "Verlauf",
-            "measure": "Messwerte",
-            "open_cover": "Öffnen",
-            "close_cover": "Schließen",
-            "operate": "Bedienen",
-            "check_states": "Zustände prüfen",
-            "call_service": "Dienst aufrufen",
-            "floor": "Stockwerk",
-            "domain": "Art",
-            "service": "Dienst",
-            "data": "Daten",
-        },
-        "en": {
+    labels = labels_of(
+        "HomeAssistantSkill",
+        english={
             "HomeAssistantSkill": "Home Assistant",
             "get_state": "State",
             "get_history": "History",
@@ -108,7 +95,7 @@ class HomeAssistantSkill(HubSkill):
             "close_cover": "Close",
             "domain": "Kind",
         },
-    }
+    )
 
     kind = HOME_KIND
 

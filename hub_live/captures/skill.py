@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.operations import CHANGE
 from contracts.answers.live import LinkName
@@ -18,25 +19,9 @@ from hub_live.captures.spec import CaptureSpec
 class CaptureSkill(HubSkill):
     """Records what arrives on topics into files."""
 
-    labels = {
-        "de": {
-            "CaptureSkill": "Aufzeichnungen",
-            "save_stream": "Aufzeichnen",
-            "list_captures": "Alle Aufzeichnungen",
-            "stop_capture": "Aufzeichnung beenden",
-            "topics": "Topics",
-            "path": "Datei",
-            "format": "Format",
-            "link": "Verbindung",
-            "zstd": "Komprimiert",
-            "capture": "Aufzeichnung",
-        },
-        "en": {
-            "CaptureSkill": "Captures",
-            "save_stream": "Record",
-            "zstd": "Compressed",
-        },
-    }
+    labels = labels_of(
+        "CaptureSkill", english={"CaptureSkill": "Captures", "save_stream": "Record", "zstd": "Compressed"}
+    )
 
     def __init__(self, captures: Captures) -> None:
         self._captures = captures

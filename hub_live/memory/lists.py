@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.operations import CHANGE, LOOK
 from contracts.errors import NotFound
@@ -17,16 +18,7 @@ _CATEGORY: Final = "List: "
 class ListSkill(HubSkill):
     """Lists of the household: for shopping, to do, to pack. Everybody at home sees them."""
 
-    labels = {
-        "de": {
-            "ListSkill": "Listen",
-            "add_item": "Auf die Liste",
-            "remove_item": "Von der Liste",
-            "read_list": "Vorlesen",
-            "item": "Eintrag",
-        },
-        "en": {"ListSkill": "Lists"},
-    }
+    labels = labels_of("ListSkill", english={"ListSkill": "Lists"})
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.operations import CHANGE, LOOK
 from contracts.wire import Json, rfc3339
@@ -14,22 +15,7 @@ from hub_live.memory.memory import Memory, shown
 class MemorySkill(HubSkill):
     """What is remembered from one conversation to the next: facts, preferences and plans of the home."""
 
-    labels = {
-        "de": {
-            "MemorySkill": "Gedächtnis",
-            "remember": "Merken",
-            "remember_this": "Sich das merken",
-            "recall": "Erinnern",
-            "recall_untrusted": "An Ungeprüftes erinnern",
-            "forget": "Vergessen",
-            "search_conversations": "Gespräche durchsuchen",
-            "private": "Nur für mich",
-            "entry": "Eintrag",
-        },
-        "en": {
-            "private": "For me alone",
-        },
-    }
+    labels = labels_of("MemorySkill", english={"private": "For me alone"})
 
     def __init__(self, memory: Memory, histories: Histories) -> None:
         self._memory = memory

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
 from chat.operations import LOOK
@@ -20,25 +21,9 @@ class BusSkill(HubSkill):
     light/kitchen.
     """
 
-    labels = {
-        "de": {
-            "BusSkill": "Werte und Nachrichten",
-            "latest": "Letzter Wert",
-            "history": "Verlauf",
-            "publish": "Veröffentlichen",
-            "filter": "Filter",
-            "payload": "Inhalt",
-            "link": "Verbindung",
-            "retain": "Behalten",
-            "qos": "Zustellung",
-            "query": "Abfragen",
-        },
-        "en": {
-            "BusSkill": "Values and messages",
-            "latest": "Last value",
-            "qos": "Delivery",
-        },
-    }
+    labels = labels_of(
+        "BusSkill", english={"BusSkill": "Values and messages", "latest": "Last value", "qos": "Delivery"}
+    )
 
     def __init__(self, values: BusValues) -> None:
         self._values = values

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from agent_core.prompt import Household
 from agent_core.sentences.responses import duration_text
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import Unit, skill_method
 from agent_core.times import parse_since
 from chat.operations import CALL, CHANGE, LOOK
@@ -53,52 +54,9 @@ def _left(timer: TimerSummary) -> TimeLeft:
 class WatcherSkill(HubSkill):
     """Watchers: keep an eye on values and notify or act. Timers and reminders."""
 
-    labels = {
-        "de": {
-            "WatcherSkill": "Wächter und Timer",
-            "create_watcher": "Wächter anlegen",
-            "watch": "Wächter aus einem Satz",
-            "sentence": "Satz",
-            "call": "Aufruf",
-            "arguments": "Argumente",
-            "list": "Alle Wächter",
-            "show": "Ansehen",
-            "resume": "Fortsetzen",
-            "trace": "Warum?",
-            "run": "Jetzt ausführen",
-            "timers": "Alle Timer",
-            "timer": "Timer",
-            "cancel_timer": "Timer löschen",
-            "cancel_all_timers": "Alle Timer löschen",
-            "add_to_timer": "Timer verlängern",
-            "pause_timer": "Timer pausieren",
-            "resume_timer": "Timer fortsetzen",
-            "timer_status": "Wie lange noch?",
-            "remind_at": "Erinnern um",
-            "day": "Tag",
-            "snooze": "Ruhen lassen",
-            "test": "Ausprobieren",
-            "set_timer": "Timer stellen",
-            "call_later": "Später ausführen",
-            "call_at": "Ausführen um",
-            "remind_in": "Erinnern in",
-            "remind": "Erinnern",
-            "instruction": "Auftrag",
-            "topics": "Topics",
-            "every_s": "Alle (Sekunden)",
-            "on_change": "Bei Änderung",
-            "actions": "Aktionen",
-            "schedule": "Zeitplan",
-            "predicate": "Prädikat",
-            "dry_run": "Nur zur Probe",
-            "then": "Danach",
-            "capture": "Aufzeichnung",
-            "model": "Modell",
-            "at": "Um",
-            "every": "Alle",
-            "missed": "Wenn verpasst",
-        },
-        "en": {
+    labels = labels_of(
+        "WatcherSkill",
+        english={
             "WatcherSkill": "Watchers and timers",
             "every_s": "Every (seconds)",
             "dry_run": "Only try",
@@ -106,7 +64,7 @@ class WatcherSkill(HubSkill):
             "missed": "If missed",
             "trace": "Why?",
         },
-    }
+    )
 
     def __init__(self, watchers: Watchers, timers: Timers, *, household: Household) -> None:
         self._watchers = watchers

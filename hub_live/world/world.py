@@ -12,6 +12,7 @@ from typing import Final
 
 from agent_core.schemas.nearest import suggestion
 from agent_core.search.words import singular_words
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from contracts import topics
 from contracts.answers.live import ShownWorld
@@ -175,10 +176,7 @@ class World:
 class WorldSkill(HubSkill):
     """What there is in the home, and how it is now: devices, areas, lights, sensors, states, nodes."""
 
-    labels = {
-        "de": {"WorldSkill": "Zuhause", "get_world": "Nachsehen", "kind": "Art"},
-        "en": {"WorldSkill": "Home", "get_world": "Look up"},
-    }
+    labels = labels_of("WorldSkill", english={"WorldSkill": "Home", "get_world": "Look up"})
 
     def __init__(self, world: World) -> None:
         self._world = world

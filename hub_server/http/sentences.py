@@ -9,6 +9,7 @@ from pydantic import Field
 from agent_core.prompt import Household
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
+from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.operations import LOOK, Needs, Resource
 from contracts.answers.skills import SentencesOfSkill
@@ -81,10 +82,7 @@ class Sentences:
 class HelpSkill(HubSkill):
     """What a person can say to this home."""
 
-    labels = {
-        "de": {"HelpSkill": "Hilfe", "help": "Was kann ich sagen?"},
-        "en": {"help": "What can I say?"},
-    }
+    labels = labels_of("HelpSkill", english={"help": "What can I say?"})
 
     def __init__(self, sentences: Sentences) -> None:
         self._sentences = sentences

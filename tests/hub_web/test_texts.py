@@ -133,8 +133,14 @@ def test_every_german_entry_has_its_message() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 said |= {node.value, node.value.partition("\n")[0], *SENTENCES.split(node.value)}
+            elif isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
+                said.add(node.name)
+            elif isinstance(node, ast.arg):
+                said.add(node.arg)
     said |= {each.removesuffix(".") for each in said}
-    assert [each for each in catalogue("de") if each.split("\x04")[-1] not in said] == []
+    # Labels are of skills that anybody may write.
+    entries = [each.split("\x04") for each in catalogue("de") if not each.startswith("label\x04")]
+    assert [each for each in entries if each[-1] not in said] == []
 
 
 def test_a_translation_has_no_other_values_than_its_message() -> None:
