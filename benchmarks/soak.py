@@ -35,6 +35,8 @@ _AUDIT_S: Final = 900
 _VALUES: Final = 50
 """Values that the device publishes before it leaves and comes back."""
 _MB: Final = 1024 * 1024
+_MEASURE: Final = "uss" if hasattr(psutil.Process().memory_full_info(), "uss") else "rss"
+"""Of memory: unique, or resident where the system does not tell."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Sample:
     """What a home holds at one moment.
 
     Attributes:
+        hub_mb: See `memory_mb`; so are those of the spoke and of the broker.
         turns: Rows of the conversations, which stay until somebody deletes them.
         audit: Records of calls, which are kept for some time.
         traces: Where the time of turns went, of which the newest are kept.
@@ -84,6 +87,7 @@ _HEAD: Final = (
 async def soak(directory: Path, seconds: float, pause_s: float) -> None:
     """Use a home for so long, and print what it holds."""
     await install(sandbox_directory())
+    print("Memory is", {"uss": "unique (USS).", "rss": "resident (RSS)."}[_MEASURE], end="\n\n")
     print(_HEAD, "|" + "---|" * len(Sample.__dataclass_fields__), sep="\n", flush=True)
     settings = f"[audit]\nkeep_days = {_AUDIT_S / 86_400}\n"
     home = home_of_a_person(directory / "house", sandbox_directory(), debug=False, settings=settings)
@@ -143,9 +147,9 @@ def _sample(house: House, person: Person, seconds: float) -> Sample:
     return Sample(
         minutes=seconds / 60,
         acts=len(person.acts),
-        hub_mb=hub.memory_info().rss / _MB,
-        spoke_mb=spoke.memory_info().rss / _MB,
-        broker_mb=broker.memory_info().rss / _MB,
+        hub_mb=memory_mb(hub),
+        spoke_mb=memory_mb(spoke),
+        broker_mb=memory_mb(broker),
         descriptors=hub.num_fds(),
         threads=hub.num_threads(),
         turns=rows.pop("turn"),
@@ -155,6 +159,11 @@ def _sample(house: House, person: Person, seconds: float) -> Sample:
         database_mb=file.stat().st_size / _MB,
         files=sum(len(files) for _, _, files in os.walk(house.home)),
     )
+
+
+def memory_mb(process: psutil.Process) -> float:
+    """Return what a process has to itself: others may share the rest, and end or start meanwhile."""
+    return float(getattr(process.memory_full_info(), _MEASURE)) / _MB
 
 
 def main() -> None:

@@ -5,13 +5,16 @@ import inspect
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks.measure import Effort
 from benchmarks.part import PARTS, measure
+from benchmarks.soak import memory_mb
 from benchmarks.table import Reach, Row, as_json, as_table, not_measured
 
 ROOT = Path(__file__).parents[2]
@@ -91,12 +94,40 @@ def test_the_table_keeps_its_columns_in_line() -> None:
     assert first.index("/s") == second.index("ms") == head.index("unit")
 
 
+def test_memory_that_two_processes_share_is_counted_to_neither(tmp_path: Path) -> None:
+    file = tmp_path / "shared"
+    file.write_bytes(bytes(50 * 1024**2))
+    maps = (
+        "import mmap, pathlib, sys\n"
+        "with pathlib.Path(sys.argv[1]).open('r+b') as file, mmap.mmap(file.fileno(), 0) as pages:\n"
+        "    print(sum(pages[::mmap.PAGESIZE]), flush=True)\n"
+        "    input()\n"
+    )
+    with ExitStack() as stack:
+
+        def start() -> psutil.Process:
+            command = [sys.executable, "-c", maps, str(file)]
+            process = stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"0\n"
+            return psutil.Process(process.pid)
+
+        first = start()
+        alone = memory_mb(first)
+        start()
+
+        assert alone - memory_mb(first) > 45
+
+
 @pytest.mark.slow
 def test_a_soak_shows_what_a_home_holds_over_time() -> None:
     command = [sys.executable, "-m", "benchmarks.soak", "3"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Memory is unique (USS).\n")
     head, _, *lines = (line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line[:1] == "|")
     assert (head[0], head[2], len(lines)) == ("minutes", "hub, MB", 16)
     first, last = (dict(zip(head, line, strict=True)) for line in (lines[0], lines[-1]))
