@@ -94,27 +94,16 @@ def _checked(value: Any) -> Number:
     raise ValueError(_UNREAL if isinstance(value, complex) else _TOO_LARGE)
 
 
+_MATH: Final[tuple[Callable[..., Any], ...]] = (
+    *(math.floor, math.ceil, math.sqrt, math.exp, math.log, math.log2, math.log10, math.gcd),
+    *(math.sin, math.cos, math.tan, math.asin, math.acos, math.atan, math.degrees, math.radians),
+)
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    **{function.__name__: function for function in _MATH},
     "abs": abs,
     "round": _round,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
-    "log2": math.log2,
-    "log10": math.log10,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tan": math.tan,
-    "asin": math.asin,
-    "acos": math.acos,
-    "atan": math.atan,
-    "degrees": math.degrees,
-    "radians": math.radians,
     "min": lambda *numbers: min(numbers),
     "max": lambda *numbers: max(numbers),
     "sum": lambda *numbers: sum(numbers),
-    "gcd": math.gcd,
     "factorial": _factorial,
 }

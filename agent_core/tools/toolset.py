@@ -63,42 +63,30 @@ class SandboxSession(Protocol):
         """Run one program; see ``sandbox_host.pool.Session.run``."""
 
 
+def _tool(name: str, says: str, argument: str, about: str, *, is_needed: bool = True) -> ToolSpec:
+    """Return a tool that takes one text."""
+    parameters: dict[str, Json] = {
+        "type": "object",
+        "properties": {argument: {"type": "string", "description": about}},
+        **({"required": [argument]} if is_needed else {}),
+        "additionalProperties": False,
+    }
+    return ToolSpec(name, Prompt(says), parameters)
+
+
+_FIND: Final = (
+    "Find skills. Gives path, signature, summary, flags and devices of each, best match first. "
+    "Words in any order; no query lists all."
+)
+_RUN: Final = (
+    "Run Python in a sandbox where skills are callable by their paths. Gives what is printed and the "
+    "value of the last expression. Variables stay for the next run."
+)
+_DESCRIBE: Final = "Show the full documentation of one skill method."
 TOOL_SPECS: Final = (
-    ToolSpec(
-        "search_skills",
-        Prompt(
-            "Find skills. Gives path, signature, summary, flags and devices of each, best match first. "
-            "Words in any order; no query lists all."
-        ),
-        {
-            "type": "object",
-            "properties": {"query": {"type": "string", "description": "A few words for what to do"}},
-            "additionalProperties": False,
-        },
-    ),
-    ToolSpec(
-        "describe_function",
-        Prompt("Show the full documentation of one skill method."),
-        {
-            "type": "object",
-            "properties": {"path": {"type": "string", "description": "As search_skills gives it"}},
-            "required": ["path"],
-            "additionalProperties": False,
-        },
-    ),
-    ToolSpec(
-        "python_exec",
-        Prompt(
-            "Run Python in a sandbox where skills are callable by their paths. Gives what is printed and the "
-            "value of the last expression. Variables stay for the next run."
-        ),
-        {
-            "type": "object",
-            "properties": {"code": {"type": "string", "description": "Python source"}},
-            "required": ["code"],
-            "additionalProperties": False,
-        },
-    ),
+    _tool("search_skills", _FIND, "query", "A few words for what to do", is_needed=False),
+    _tool("describe_function", _DESCRIBE, "path", "As search_skills gives it"),
+    _tool("python_exec", _RUN, "code", "Python source"),
 )
 
 _ALIASES: Final = {

@@ -2,6 +2,7 @@
 
 from typing import Final, TypedDict
 
+from agent_core.texts import translations
 from contracts.wire import Json
 from hub_home_assistant.inward.entities import Entity
 from hub_live.world.thing import state_word
@@ -42,31 +43,6 @@ MEASURE: Final[Answers] = {
     }
 }
 
-_GERMAN: Final = {
-    "on": "an",
-    "off": "aus",
-    "open": "offen",
-    "opening": "dabei, sich zu öffnen",
-    "closed": "geschlossen",
-    "closing": "dabei, sich zu schließen",
-    "locked": "abgeschlossen",
-    "unlocked": "nicht abgeschlossen",
-    "disarmed": "unscharf",
-    "armed_away": "scharf",
-    "armed_home": "scharf, für Anwesende",
-    "armed_night": "scharf, für die Nacht",
-    "triggered": "ausgelöst",
-    "heat": "heizen",
-    "cool": "kühlen",
-    "auto": "automatisch",
-    "home": "zu Hause",
-    "not_home": "unterwegs",
-    "playing": "spielt",
-    "paused": "pausiert",
-    "idle": "bereit",
-    "unavailable": "nicht erreichbar",
-    "unknown": "unbekannt",
-}
 _BUSY: Final = frozenset({"climate", "fan", "humidifier", "media_player", "vacuum", "water_heater"})
 """Domains in which what is not off is on, whatever it does."""
 _OFF: Final = frozenset({"off", "standby", "unavailable", "unknown", None})
@@ -77,7 +53,7 @@ def said_state(entity: Entity, value: Json) -> Json:
 
 
 def german_state(value: Json) -> Json:
-    return _GERMAN.get(value, value) if isinstance(value, str) else value
+    return translations("state", "de").get(value, value) if isinstance(value, str) else value
 
 
 def is_busy_as(entity: Entity, state: Json, wanted: str) -> bool:
