@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
-from urllib.parse import quote
 
 from starlette.requests import HTTPConnection
 
@@ -63,7 +62,3 @@ class Api:
 
     async def _admit(self, needs: Needs, what: str) -> Bearer:
         return await self.hub.gate.admit_session(self.token, self.connection, needs, what)
-
-
-def part(name: object) -> str:
-    return quote(str(name), safe="")

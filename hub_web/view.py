@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from nicegui import Client, ui
@@ -29,10 +30,9 @@ from hub_web.api import Api
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
 from hub_web.handlers import Handler, Show, handled, tell
-from hub_web.parts import times
 from hub_web.parts.calls.forms import switch, text_field
 from hub_web.sockets import WebSession
-from hub_web.texts import LANGUAGE, ZONE, choose, text
+from hub_web.texts import LANGUAGE, ZONE, ago, choose, text
 
 _log = logging.getLogger(__name__)
 
@@ -349,7 +349,7 @@ class View:
     # -- time -------------------------------------------------------------------------------------
 
     def ago(self, moment: datetime | None) -> str:
-        return times.ago(moment)
+        return ago(moment)
 
     def at(self, moment: datetime | None) -> str:
         return text.at(self.zone, moment) if moment is not None else ""
@@ -472,3 +472,8 @@ class _Present:
 
 view: Final = cast(View, _Present())
 """The page that is built or that an event has come from, as ``ui`` is NiceGUI's side of it."""
+
+
+def part(name: object) -> str:
+    """Return a name as a part of a path."""
+    return quote(str(name), safe="")

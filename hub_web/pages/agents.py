@@ -8,12 +8,11 @@ from contracts.answers.system import AgentProblem, AgentSummary
 from contracts.phrases import Phrase
 from hub_agent.agents import operations as profiles
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.parts.calls.forms import text_field
 from hub_web.parts.files import FileField, download_link, size
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 
 
 @page("/agents", title="Agents", icon="smart_toy", menu=70, writer=True)

@@ -19,7 +19,6 @@ from hub_server.http import sentences
 from hub_server.http.turns import changes as turn_changes
 from hub_server.system.models import list_models
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.feeds import Attached, Feed
 from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.forms import choice, search_field, text_field
@@ -28,7 +27,7 @@ from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import Replaced, TurnBox
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 from identity.ids import uuid7
 
 _SEND: Final = """(event) => {

@@ -26,15 +26,13 @@ from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
 from hub_registry.http.skills import list_methods
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.controls import COLOR_NAMES, Panel, is_on
 from hub_web.parts.home.arrangement import Arrangement
 from hub_web.parts.home.message_box import MessageBox
-from hub_web.parts.times import countdown, lasting
 from hub_web.shell import page
-from hub_web.texts import LANGUAGE, text
-from hub_web.view import view
+from hub_web.texts import LANGUAGE, countdown, lasting, text
+from hub_web.view import part, view
 
 _ICONS: Final = (
     (("lamp", "light", "bulb"), "lightbulb"),

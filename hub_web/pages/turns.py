@@ -14,16 +14,14 @@ from contracts.tracing.trace import TurnSpan
 from hub_agent.chat.traces import TurnFilter
 from hub_server.http import turns as operations
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.parts.calls.forms import choice
 from hub_web.parts.names import Names, load_names
 from hub_web.parts.paging import Paged
-from hub_web.parts.times import milliseconds
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import Timeline, cost_words, legend, shares, span_name
 from hub_web.shell import page
-from hub_web.texts import text
-from hub_web.view import view
+from hub_web.texts import milliseconds, text
+from hub_web.view import part, view
 
 
 @page("/turns", title="Turns", icon="timeline", menu=210)

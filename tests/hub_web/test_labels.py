@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from agent_core.skills.labels import Labels, as_words
 from agent_core.skills.loading.exposure import expose
 from agent_core.skills.skill import Skill
+from agent_core.texts import catalogue
 from contracts.devices.registration import Registration
 from hub_agent.chat.agent_skill import AgentSkill
 from hub_home_assistant.inward.skill import HomeAssistantSkill
@@ -16,7 +17,6 @@ from hub_live.topics.skill import BusSkill
 from hub_live.watchers.skill import WatcherSkill
 from hub_live.world.world import WorldSkill
 from hub_server.http.sentences import HelpSkill
-from hub_web.texts import catalogue
 from spoke.integrations import available, skill_of
 from spoke.nodes.skill import NodesSkill
 from spoke.samples.calculator import CalculatorSkill

@@ -10,10 +10,9 @@ from contracts.text import escaped
 from contracts.tracing.trace import SpanDetail, TurnSpan
 from hub_web.handlers import one_at_a_time
 from hub_web.parts.plots import axis_number
-from hub_web.parts.times import ago, milliseconds
 from hub_web.parts.turns.markdown import rendered
 from hub_web.parts.turns.turn import steps_of
-from hub_web.texts import LANGUAGE, text
+from hub_web.texts import LANGUAGE, ago, milliseconds, text
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ import pytest
 
 import hub_web
 from agent_core.models.providers import PROVIDERS
+from agent_core.texts import catalogue
 from contracts import errors
 from contracts.errors import ErrorCode, NotFound, StrawberryError
 from contracts.phrases import SENTENCES, Phrase
 from hub_live.watchers.decisions.kinds import KINDS
 from hub_web.pages.audit import outcomes
-from hub_web.texts import LANGUAGE, catalogue, choose, text
+from hub_web.texts import LANGUAGE, choose, text
 
 ROOT = Path(hub_web.__file__).parents[1]
 ERRORS = {

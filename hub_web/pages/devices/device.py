@@ -16,7 +16,6 @@ from hub_registry.http.devices import change_device, invite, remove_device, revo
 from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
 from hub_web.pages.devices.installation import Installation
@@ -26,10 +25,9 @@ from hub_web.parts.calls.calls import call, call_by_form, flags, human, labels_o
 from hub_web.parts.calls.forms import SchemaForm, choice, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.plots import plot
-from hub_web.parts.times import lasting
 from hub_web.shell import page
-from hub_web.texts import text
-from hub_web.view import view
+from hub_web.texts import lasting, text
+from hub_web.view import part, view
 
 
 @page("/devices/{name}", title="Device", icon="devices", width="wide")

@@ -11,14 +11,13 @@ from contracts.errors import NotFound
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import choice, search_field, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.plots import show_sparkline, sparkline
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 
 _CHANGING: Final = ("last_seen", "load", "loads", "memory_mb", "uptime_s")
 

@@ -6,10 +6,9 @@ from contracts.answers.skills import InstallationAnswer, InstalledAnswer, Integr
 from contracts.errors import CallError
 from hub_server.http import installation as operations
 from hub_web import sb
-from hub_web.api import part
 from hub_web.parts.files import FileField
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 
 
 class Installation:

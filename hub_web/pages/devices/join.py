@@ -8,14 +8,13 @@ from contracts.answers.devices import InvitationAnswer
 from hub_registry.http import devices as operations
 from hub_server.system.first_steps import LanState, show_lan
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.joining.files import CARD_FILE, FILES, FROM_HUB, WHEELS, card_file, how_to_open, terminal_lines
 from hub_web.pages.devices.devices import add_device, enter_code, refuse, state_of
 from hub_web.parts import network
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 
 
 @page("/join", title="Add a device")

@@ -15,7 +15,6 @@ from hub_live.events.kinds import CaptureData
 from hub_live.world.operations import Wanted, look
 from hub_live.world.world import ENTITY
 from hub_web import sb
-from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
 from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.forms import choice, number_field, switch, text_field
@@ -24,7 +23,7 @@ from hub_web.parts.names import load_names
 from hub_web.parts.plots import plot
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 
 Place = tuple[LinkName, str]
 """A link and a topic on it."""

@@ -9,12 +9,11 @@ from hub_agent.prompt.operations import show_prompt
 from hub_live.memory import operations as memories
 from hub_registry.http.users import list_users
 from hub_web import sb
-from hub_web.api import part
 from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import search_field, switch, text_field
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 
 
 @page("/memory", title="Memories", icon="bookmarks", menu=60, writer=True)

@@ -30,16 +30,14 @@ from hub_live.watchers.definition import Approval
 from hub_live.watchers.operations import TestRequest
 from hub_live.watchers.words.sentence import plain
 from hub_web import limits, sb
-from hub_web.api import part
 from hub_web.pages.audit import outcomes
 from hub_web.pages.live.watcher_form import source_line
 from hub_web.pages.live.watchers import called, decision_of, state_of, truth_of
 from hub_web.parts.calls.forms import choice, text_field
 from hub_web.parts.plots import Mark, plot
-from hub_web.parts.times import lasting
 from hub_web.shell import page
-from hub_web.texts import text
-from hub_web.view import view
+from hub_web.texts import lasting, text
+from hub_web.view import part, view
 
 _TRUTHS: Final[dict[bool | None, tuple[sb.Tone, str]]] = {
     True: ("accent", "true"),

@@ -13,15 +13,13 @@ from hub_live.watchers import operations
 from hub_live.watchers.definition import Edit, WatchedValue, WatcherRequest, free_name
 from hub_live.watchers.words.reading import title_of
 from hub_web import sb
-from hub_web.api import part
 from hub_web.pages.live.watcher_words import SentenceForm, load_choices
 from hub_web.pages.live.watchers import rule_of
 from hub_web.parts.calls.calls import labels_of, method_summary
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
-from hub_web.parts.times import lasting
 from hub_web.shell import page
-from hub_web.texts import text
-from hub_web.view import view
+from hub_web.texts import lasting, text
+from hub_web.view import part, view
 
 _LINK: Final = re.compile(r" \((home|home_assistant)\)\Z")
 """At the end of a topic that is not on the bus."""

@@ -25,14 +25,13 @@ from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
 from hub_web import sb
-from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.calls import labels_of, method_words
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
 from hub_web.parts.names import load_names, now_words
 from hub_web.texts import LANGUAGE, text
-from hub_web.view import view
+from hub_web.view import part, view
 
 _TELL: Final = ""
 """Stands for a text among the paths of calls."""

@@ -11,11 +11,10 @@ from hub_live.events.kinds import WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_watchers
 from hub_web import sb
-from hub_web.api import part
 from hub_web.handlers import one_at_a_time
 from hub_web.shell import page
 from hub_web.texts import text
-from hub_web.view import view
+from hub_web.view import part, view
 
 
 def state_of(watcher: WatcherSummary) -> tuple[str, sb.Tone]:

@@ -15,8 +15,7 @@ from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, Tri
 from hub_web import sb
 from hub_web.parts.calls.forms import choice, refuse, text_field
 from hub_web.parts.files import size
-from hub_web.parts.times import milliseconds
-from hub_web.texts import text
+from hub_web.texts import milliseconds, text
 from hub_web.view import view
 
 

@@ -9,8 +9,7 @@ from nicegui import ui
 
 from contracts.tracing.trace import SpanDetail, TurnSpan
 from hub_web import limits, sb
-from hub_web.parts.times import milliseconds
-from hub_web.texts import text
+from hub_web.texts import milliseconds, text
 
 _INDENT: Final = 14
 """Pixels of a level."""

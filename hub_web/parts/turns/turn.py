@@ -27,13 +27,12 @@ from hub_registry.http.devices import allow_method
 from hub_server.http.turns import show as show_turn
 from hub_web import limits, sb
 from hub_web.feeds import Answered, Feed, FeedEvent
-from hub_web.parts import times
 from hub_web.parts.calls.calls import as_question, show_call
 from hub_web.parts.files import file_badges
 from hub_web.parts.names import Names
 from hub_web.parts.turns.markdown import Markdown
 from hub_web.parts.turns.timeline import show_work
-from hub_web.texts import text
+from hub_web.texts import milliseconds, text
 from hub_web.view import view
 
 _ICONS: Final = {
@@ -149,7 +148,7 @@ class Steps:
                     sb.badge(self._names.device(step.device), icon="memory")
                 sb.Words("span", "", "sb-grow")
                 if step.ms is not None:
-                    sb.Words("span", times.milliseconds(step.ms), "sb-muted sb-small")
+                    sb.Words("span", milliseconds(step.ms), "sb-muted sb-small")
             show_work(step.arguments, step.result)
 
     def _called(self, step: Step) -> str:
