@@ -13,7 +13,7 @@ from deploy.cli.serve import run_broker
 from deploy.cli.terminal.arguments import add_listeners, add_node, add_trust
 from deploy.cli.terminal.asking import ask_password
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser, days
+from deploy.cli.terminal.parser import Actions, days
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from identity.files import make_private_directory
@@ -143,40 +143,38 @@ _FATE: Final = {
 }
 
 
-def register_broker(parser: Parser) -> None:
+def add_broker_actions(actions: Actions) -> None:
     """Declare 'strawberry broker'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("run", run=run_broker)
     add_listeners(command)
     add_node(command)
     command.add_flag("--with-parent", argparse.SUPPRESS)
     command = actions.add_parser("provision", run=provision)
-    command.add_argument("url", help="for example mqtt://127.0.0.1:1883")
-    command.add_argument(
+    command.takes("url", "for example mqtt://127.0.0.1:1883")
+    command.takes(
         "--admin",
+        "user name of its dynamic security admin; default %(default)s",
         metavar="NAME",
         default="admin",
-        help="user name of its dynamic security admin; default %(default)s",
     )
-    command.add_argument(
-        "--ca", metavar="FILE", help="certificate authority of an mqtts address; default: those of the system"
+    command.takes(
+        "--ca", "certificate authority of an mqtts address; default: those of the system", metavar="FILE"
     )
     command.add_flag(
         "--insecure",
         "allow a broker on another machine without TLS: others in the network can read everything",
     )
     command = actions.add_parser("check", run=check)
-    command.add_argument("url", nargs="?", help="default: the broker in use")
+    command.takes("url", "default: the broker in use", nargs="?")
     add_trust(command)
     command = actions.add_parser("login", run=login, hub=True)
     command.add_flag("--home-assistant", "for Home Assistant: what is exposed to it, and nothing else")
-    command.add_argument("name", help="for example mqtt_explorer")
+    command.takes("name", "for example mqtt_explorer")
     command.add_flag("--chat", "also allow chat, over hub/chat/NAME/…")
-    command.add_argument(
+    command.takes(
         "--days",
+        "days until it expires, or never (a hundred years); default 365, and never with --home-assistant",
         type=days,
         metavar="N",
-        help="days until it expires, or never (a hundred years); default 365, and never with "
-        "--home-assistant",
     )
     add_declared(actions, "broker")

@@ -88,8 +88,11 @@ def make_parser(words: Collection[str] = tuple(COMMANDS)) -> Parser:
     for name, (place, about) in COMMANDS.items():
         command = commands.add_parser(name, help=about)
         if name in words:
-            module = import_module(f"deploy.cli.{place}")
-            getattr(module, f"register_{name.replace('-', '_')}")(command)
+            module, plain = import_module(f"deploy.cli.{place}"), name.replace("-", "_")
+            if (add_actions := getattr(module, f"add_{plain}_actions", None)) is not None:
+                add_actions(command.add_subparsers(title="actions", metavar="ACTION", required=True))
+            else:
+                getattr(module, f"register_{plain}")(command)
     return parser
 
 

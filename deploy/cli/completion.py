@@ -22,4 +22,4 @@ def completion(options: argparse.Namespace) -> None:
 def register_completion(parser: Parser) -> None:
     """Declare 'strawberry completion'."""
     parser.runs(completion)
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
+    parser.takes("shell", "bash, zsh or fish", choices=("bash", "zsh", "fish"), metavar="SHELL")

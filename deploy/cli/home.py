@@ -208,10 +208,10 @@ def register_doctor(parser: Parser) -> None:
     parser.add_flag(
         "--running", "only tell whether hub or spoke of this machine answer, for a container's health check"
     )
-    parser.add_argument(
+    parser.takes(
         "--support",
+        "write a .zip for a report of a fault: versions, results, settings and logs, without secrets",
         metavar="FILE",
-        help="write a .zip for a report of a fault: versions, results, settings and logs, without secrets",
     )
 
 
@@ -221,4 +221,4 @@ def register_update(parser: Parser) -> None:
     choice = parser.add_mutually_exclusive_group()
     choice.add_flag("--check", "only ask whether there is a newer version")
     choice.add_flag("--rollback", "use the version before again")
-    choice.add_argument("--from", dest="wheel", help="use this file, not the newest release")
+    choice.takes("--from", "use this file, not the newest release", dest="wheel")

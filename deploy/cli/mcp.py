@@ -161,10 +161,10 @@ def _stamped(message: "SessionMessage") -> "SessionMessage":
 def register_mcp(parser: Parser) -> None:
     """Declare 'strawberry mcp'."""
     parser.runs(run, hub=True)
-    parser.add_argument(
+    parser.takes(
         "action",
+        "serve the home, or list servers; default %(default)s",
         choices=("serve", "list"),
         nargs="?",
         default="serve",
-        help="serve the home, or list servers; default %(default)s",
     )

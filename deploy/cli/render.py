@@ -63,24 +63,14 @@ _image = matching(r"[\w.:/@-]+", "the name of an image")
 
 def register_render(parser: Parser) -> None:
     """Declare 'strawberry render'."""
-    kinds = parser.add_subparsers(title="programs", metavar="PROGRAM", required=True, parser_class=Parser)
-    command = kinds.add_parser("kubernetes", help="manifests for several hubs of one home")
-    command.runs(kubernetes)
-    command.add_argument("--name", type=_label, default="strawberry", help="namespace; default: strawberry")
-    command.add_argument(
-        "--host", type=_host, required=True, help="name under which people and devices reach the home"
-    )
-    command.add_argument(
-        "--image", type=_image, required=True, help="image of deploy/container, with its tag"
-    )
-    command.add_argument("--replicas", type=positive, default=3, metavar="N", help="hubs; default: 3")
+    kinds = parser.add_subparsers(title="programs", metavar="PROGRAM", required=True)
+    command = kinds.add_parser("kubernetes", run=kubernetes, help="manifests for several hubs of one home")
+    command.takes("--name", "namespace; default: strawberry", type=_label, default="strawberry")
+    command.takes("--host", "name under which people and devices reach the home", type=_host, required=True)
+    command.takes("--image", "image of deploy/container, with its tag", type=_image, required=True)
+    command.takes("--replicas", "hubs; default: 3", type=positive, default=3, metavar="N")
     kinds.add_parser("nats", run=nats)
-    command = kinds.add_parser("emqx", help="configuration of EMQX as the bus")
-    command.runs(emqx)
-    command.add_argument(
-        "--hub",
-        type=_hub,
-        required=True,
-        metavar="URL",
-        help="address of the hub, such as https://hub.lan:8443",
+    command = kinds.add_parser("emqx", run=emqx, help="configuration of EMQX as the bus")
+    command.takes(
+        "--hub", "address of the hub, such as https://hub.lan:8443", type=_hub, required=True, metavar="URL"
     )

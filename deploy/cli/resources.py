@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.cli.terminal.tables import moment
 
 DECLARATIONS: Final = Path(__file__).with_name("operations.json")
@@ -89,7 +89,7 @@ class Declaration:
         parser.set_defaults(declaration=self)
 
 
-def add_declared(actions: "argparse._SubParsersAction[Parser]", group: str) -> None:
+def add_declared(actions: Actions, group: str) -> None:
     """Add the commands of a group that are made of operations."""
     for each in json.loads(DECLARATIONS.read_text("utf-8"))[group]:
         command = Declaration(**{**each, "arguments": [Argument(**one) for one in each["arguments"]]})

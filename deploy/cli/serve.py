@@ -25,7 +25,7 @@ from deploy.cli.terminal.arguments import (
 )
 from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.directory import Home, only_hub
 from deploy.home.child import run_child
 from deploy.home.running import Reporter, Restart, quick_imports, run_until_stopped
@@ -397,15 +397,12 @@ def register_hub(parser: Parser) -> None:
     add_hub_arguments(parser)
 
 
-def register_spoke(parser: Parser) -> None:
+def add_spoke_actions(actions: Actions) -> None:
     """Declare 'strawberry spoke'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("join", run=join)
-    command.add_argument(
-        "url", nargs="?", help="for example https://hub.local:8443; default: search the network"
-    )
-    command.add_argument("--name", help="display name of this device; default: the host name")
-    command.add_argument("--hub-key", metavar="F", help="expected fingerprint of the hub's key")
+    command.takes("url", "for example https://hub.local:8443; default: search the network", nargs="?")
+    command.takes("--name", "display name of this device; default: the host name")
+    command.takes("--hub-key", "expected fingerprint of the hub's key", metavar="F")
     add_insecure(command)
     command = actions.add_parser("run", run=run_spoke)
     add_spoke_arguments(command)

@@ -12,7 +12,7 @@ from typing import Final
 from contracts.errors import ConfigError
 from deploy.cli.terminal.arguments import add_hub_arguments, add_spoke_arguments, add_up_arguments
 from deploy.cli.terminal.output import Output, columns, note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.directory import Home
 from deploy.service.plan import (
     KINDS,
@@ -204,22 +204,19 @@ def _add_installing(parser: Parser) -> None:
     _add_manager(parser)
     parser.add_flag("--now", "also start it now; a running one is restarted if its unit changed")
     parser.add_flag("--print", "print the unit and change nothing")
-    parser.add_argument(
-        "--memory", metavar="SIZE", help="memory cap; default: 1G for a spoke, 3584M for hub and up"
-    )
+    parser.takes("--memory", "memory cap; default: 1G for a spoke, 3584M for hub and up", metavar="SIZE")
     parser.add_list(
         "--writable",
         "a directory that skills may write to, besides the data directory; may be repeated",
         metavar="DIR",
     )
-    parser.add_argument(
-        "--run-as", metavar="NAME", help="with --system: user it runs as; default: the user who called sudo"
+    parser.takes(
+        "--run-as", "with --system: user it runs as; default: the user who called sudo", metavar="NAME"
     )
 
 
-def register_service(parser: Parser) -> None:
+def add_service_actions(actions: Actions) -> None:
     """Declare 'strawberry service'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     installing = actions.add_parser(
         "install",
         help="install a service, or change it",
@@ -231,13 +228,13 @@ def register_service(parser: Parser) -> None:
         _add_installing(command)
         add_arguments(command)
     command = actions.add_parser("status", run=status)
-    command.add_argument("service", choices=KINDS, nargs="?", help="default: all")
+    command.takes("service", "default: all", choices=KINDS, nargs="?")
     _add_manager(command)
     command = actions.add_parser("logs", run=logs)
-    command.add_argument("service", choices=KINDS, nargs="?", help="default: all")
+    command.takes("service", "default: all", choices=KINDS, nargs="?")
     _add_manager(command)
     command.add_argument("-f", "--follow", action="store_true", help="keep showing new lines; Ctrl-C ends")
     command.add_argument("-n", "--lines", type=int, metavar="N", default=100, help="default %(default)s")
     command = actions.add_parser("remove", run=remove)
-    command.add_argument("service", choices=KINDS, help="which one")
+    command.takes("service", "which one", choices=KINDS)
     _add_manager(command)

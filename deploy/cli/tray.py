@@ -72,9 +72,9 @@ def register_tray(parser: Parser) -> None:
     parser.runs(run)
     parser.add_flag("--chat", "show the window at once")
     parser.add_flag("--no-tray", "only the window; closing it ends the program")
-    parser.add_argument(
+    parser.takes(
         "--shortcut",
+        "global shortcut of the window, none for none; default Ctrl+Alt+Space",
         metavar="KEYS",
         default="Ctrl+Alt+Space",
-        help="global shortcut of the window, none for none; default Ctrl+Alt+Space",
     )

@@ -18,7 +18,7 @@ from contracts.errors import ConfigError, SpeechError
 from deploy import limits
 from deploy.cli.client import find_spoke
 from deploy.cli.terminal.output import Output
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 from deploy.directory import Home
 from deploy.logs.terminal import visible
 from deploy.settings.settings import read_household, read_voice
@@ -272,19 +272,18 @@ class _Notes:
             self.problems[engine] = problem
 
 
-def register_voice(parser: Parser) -> None:
+def add_voice_actions(actions: Actions) -> None:
     """Declare 'strawberry voice'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("show", run=show)
     actions.add_parser("listen", run=listen)
     command = actions.add_parser("say", run=say)
-    command.add_argument("text", help="what to say")
-    command.add_argument("--output", metavar="FILE.wav", help="write it to a file instead")
+    command.takes("text", "what to say")
+    command.takes("--output", "write it to a file instead", metavar="FILE.wav")
     actions.add_parser("devices", run=devices)
     command = actions.add_parser("level", run=level_meter)
-    command.add_argument("--seconds", type=float, metavar="N", default=10, help="for how long; default 10")
+    command.takes("--seconds", "for how long; default 10", type=float, metavar="N", default=10)
     command = actions.add_parser("test", run=test)
-    command.add_argument("file", metavar="FILE.wav", help="16-bit WAV")
+    command.takes("file", "16-bit WAV", metavar="FILE.wav")
     command.add_flag("--no-wake-word", "the file begins with the command")
     actions.add_parser("mute", run=mute)
     actions.add_parser("unmute", run=unmute)

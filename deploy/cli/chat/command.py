@@ -127,11 +127,9 @@ def _how_to_continue(options: argparse.Namespace, conversation: str) -> str:
 def register_chat(parser: Parser) -> None:
     """Declare 'strawberry chat'."""
     parser.runs(chat, hub=True)
-    parser.add_argument("words", metavar="MESSAGE", nargs="*", help="what to say")
-    parser.add_argument("--agent", metavar="NAME", help="which agent answers; default: assistant")
-    parser.add_argument("--device", metavar="NAME", help="the device to act on when the message names none")
+    parser.takes("words", "what to say", metavar="MESSAGE", nargs="*")
+    parser.takes("--agent", "which agent answers; default: assistant", metavar="NAME")
+    parser.takes("--device", "the device to act on when the message names none", metavar="NAME")
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--conversation", metavar="ID", help="continue this conversation; 'history' lists them"
-    )
+    choice.takes("--conversation", "continue this conversation; 'history' lists them", metavar="ID")
     choice.add_flag("--continue", "continue the latest conversation", dest="newest")

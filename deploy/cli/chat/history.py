@@ -149,14 +149,12 @@ def _mark(exchange: "ConversationTurn") -> str:
 def register_history(parser: Parser) -> None:
     """Declare 'strawberry history'."""
     parser.runs(history, hub=True)
-    parser.add_argument("id", nargs="?", help="the conversation; the beginning of its ID is enough")
+    parser.takes("id", "the conversation; the beginning of its ID is enough", nargs="?")
     parser.add_number("--limit", "how many of the latest; default 20, within one 100")
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--rename", metavar="TITLE", help="give the conversation ID a title; '' takes it away"
-    )
-    choice.add_argument(
-        "--export", metavar="FILE", help="write all of the conversation ID to a file: .json, else Markdown"
+    choice.takes("--rename", "give the conversation ID a title; '' takes it away", metavar="TITLE")
+    choice.takes(
+        "--export", "write all of the conversation ID to a file: .json, else Markdown", metavar="FILE"
     )
     choice.add_flag("--delete", "delete the conversation ID for good")
     parser.add_flag("--yes", "delete, or replace the file, without asking")

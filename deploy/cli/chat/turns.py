@@ -90,7 +90,7 @@ def _time(ms: float | None) -> str:
 def register_turns(parser: Parser) -> None:
     """Declare 'strawberry turns'."""
     parser.runs(turns, hub=True)
-    parser.add_argument("id", nargs="?", help="the turn; the beginning of its ID is enough")
+    parser.takes("id", "the turn; the beginning of its ID is enough", nargs="?")
     parser.add_number("--limit", "how many of the latest; default 50")
-    parser.add_argument("--outcome", help="only those that ended so, such as failed or running")
-    parser.add_argument("--since", metavar="TIME", help="a duration such as 2h or 7d, or a time")
+    parser.takes("--outcome", "only those that ended so, such as failed or running")
+    parser.takes("--since", "a duration such as 2h or 7d, or a time", metavar="TIME")

@@ -165,17 +165,17 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _add_passphrase(parser: Parser) -> None:
-    parser.add_argument(
+    parser.takes(
         "--passphrase-file",
+        "file with the passphrase, - for standard input; default: it is typed, unseen",
         metavar="PATH",
-        help="file with the passphrase, - for standard input; default: it is typed, unseen",
     )
 
 
 def register_backup(parser: Parser) -> None:
     """Declare 'strawberry backup'."""
     parser.runs(backup)
-    parser.add_argument("file", help="the file to write, for example home.age")
+    parser.takes("file", "the file to write, for example home.age")
     parser.add_flag("--captures", "also captures, and values recorded for watchers")
     _add_passphrase(parser)
 
@@ -183,7 +183,7 @@ def register_backup(parser: Parser) -> None:
 def register_restore(parser: Parser) -> None:
     """Declare 'strawberry restore'."""
     parser.runs(restore)
-    parser.add_argument("file", help="a file that 'strawberry backup' wrote")
+    parser.takes("file", "a file that 'strawberry backup' wrote")
     parser.add_flag("--check", "check it and show what it holds, no more")
     parser.add_flag("--replace", "replace what is in this home, and keep it in replaced/")
     parser.add_list(

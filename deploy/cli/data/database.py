@@ -6,7 +6,7 @@ from pathlib import Path
 from contracts.errors import ConfigError
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 from deploy.directory import Home, only_hub
 from deploy.settings.settings import in_schema
 
@@ -60,15 +60,13 @@ def _place(text: str) -> Path | str:
     return in_schema(Home.find(), text)
 
 
-def register_database(parser: Parser) -> None:
+def add_database_actions(actions: Actions) -> None:
     """Declare 'strawberry database'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, parser_class=Parser)
-    copying = actions.add_parser("copy", help="copy it to PostgreSQL, or back to a file")
-    copying.runs(copy)
-    copying.add_argument("source", metavar="FROM", help="a SQLite file, or postgresql://user@host/name")
-    copying.add_argument("target", metavar="TO", help="likewise; it is made if it is a file")
+    copying = actions.add_parser("copy", run=copy, help="copy it to PostgreSQL, or back to a file")
+    copying.takes("source", "a SQLite file, or postgresql://user@host/name", metavar="FROM")
+    copying.takes("target", "likewise; it is made if it is a file", metavar="TO")
     copying.add_flag("--replace", "overwrite what is in TO")
 
 
-def register_cluster(parser: Parser) -> None:
-    add_declared(parser.add_subparsers(title="actions", metavar="ACTION", required=True), "cluster")
+def add_cluster_actions(actions: Actions) -> None:
+    add_declared(actions, "cluster")

@@ -22,7 +22,7 @@ from deploy.cli.client import HubClient, api, hub_of, is_local_spoke
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to, is_sure
 from deploy.cli.terminal.output import Output, columns, note, waiting
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.cli.terminal.tables import cell, moment
 
 _ON: Final = {"on": True, "off": False}
@@ -308,55 +308,50 @@ def _changes(before: str, after: str) -> Iterator[str]:
             yield f"    {line[0]} {line[1:]}"
 
 
-def register_devices(parser: Parser) -> None:
+def add_devices_actions(actions: Actions) -> None:
     """Declare 'strawberry devices'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", run=list_devices, hub=True)
     command = actions.add_parser("add", run=add, hub=True)
-    command.add_argument("name", help="display name, for example 'Bedroom PC'")
+    command.takes("name", "display name, for example 'Bedroom PC'")
     _add_trusted(command)
     command.add_number("--minutes", "how long the token is valid; default 10")
     actions.add_parser("invite", run=invite, hub=True, on=_DEVICE).add_number(
         "--minutes", "how long the token is valid; default 10"
     )
     command = actions.add_parser("approve", run=approve, hub=True)
-    command.add_argument(
-        "code", nargs="?", help="as its screen shows it; default: list the devices that wait"
-    )
-    command.add_argument("--name", help="display name; default: the one that the device gave itself")
+    command.takes("code", "as its screen shows it; default: list the devices that wait", nargs="?")
+    command.takes("--name", "display name; default: the one that the device gave itself")
     _add_trusted(command)
     command.add_flag("--yes", "do not ask")
-    actions.add_parser("rename", run=rename, hub=True, on=_DEVICE).add_argument(
-        "name", help="the new display name"
-    )
+    actions.add_parser("rename", run=rename, hub=True, on=_DEVICE).takes("name", "the new display name")
     command = actions.add_parser("set", run=change, hub=True, on=_DEVICE)
-    command.add_argument("--area", help="for example 'Living room'")
-    command.add_argument("--floor", help="for example 'Ground floor'")
+    command.takes("--area", "for example 'Living room'")
+    command.takes("--floor", "for example 'Ground floor'")
     command.add_list(
         "--alias", "another name for it; may be repeated, and replaces the earlier ones", metavar="NAME"
     )
-    command.add_argument(
+    command.takes(
         "--confirm",
-        choices=("on", "off"),
-        help="whether a person at this device may confirm the calls that its messages lead to; off for a new "
+        "whether a person at this device may confirm the calls that its messages lead to; off for a new "
         "device",
-    )
-    command.add_argument(
-        "--trust-skills",
         choices=("on", "off"),
-        help="approve what its skills declare, now and later: see 'devices review'",
+    )
+    command.takes(
+        "--trust-skills",
+        "approve what its skills declare, now and later: see 'devices review'",
+        choices=("on", "off"),
     )
     command.add_list(
         "--scope",
         "what it may do on its own: chat as its owner, or call skills of other devices; may be "
         "repeated; '' for neither; default for a new device chat",
     )
-    command.add_argument("--owner", metavar="USER", help="the person who owns it from now on, by name or id")
+    command.takes("--owner", "the person who owns it from now on, by name or id", metavar="USER")
     choice = command.add_mutually_exclusive_group()
     choice.add_flag("--shared", "everybody at home sees and calls it, not only its owner", const=True)
     choice.add_flag("--not-shared", "only its owner sees and calls it", dest="shared", const=False)
     command = actions.add_parser("review", run=review, hub=True)
-    command.add_argument("device", nargs="?", help="its name, key or id; default: all devices")
+    command.takes("device", "its name, key or id; default: all devices", nargs="?")
     choice = command.add_mutually_exclusive_group()
     choice.add_flag("--approve", "approve all of it", dest="decision", const=True)
     choice.add_flag("--deny", "deny all of it for good", dest="decision", const=False)

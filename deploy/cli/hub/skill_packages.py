@@ -10,7 +10,7 @@ from contracts.errors import ConfigError
 from deploy.cli.hub.calling import typed_value
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.directory import Home
 
 if TYPE_CHECKING:
@@ -181,23 +181,21 @@ def _tell(options: argparse.Namespace, text: str) -> None:
     Output(options.json).result({"name": options.name, "on": options.command == "enable"}, text=text)
 
 
-def register(actions: "argparse._SubParsersAction[Parser]") -> None:
+def register(actions: Actions) -> None:
     """Declare the commands of this module."""
     command = actions.add_parser("packages", run=packages)
-    command.add_argument("name", help="its folder in the folder of your skills, for example vacuum")
+    command.takes("name", "its folder in the folder of your skills, for example vacuum")
     _install_options(command)
     command = actions.add_parser("install", run=install)
-    command.add_argument(
-        "source", help="a folder, a .zip or .tar.gz, or git+URL@COMMIT with all 40 digits of the commit"
-    )
+    command.takes("source", "a folder, a .zip or .tar.gz, or git+URL@COMMIT with all 40 digits of the commit")
     _install_options(command)
     command = actions.add_parser("update", run=update, on=_INSTALLED)
-    command.add_argument("source", nargs="?", help="another source; by default where it came from")
+    command.takes("source", "another source; by default where it came from", nargs="?")
     _install_options(command)
     command = actions.add_parser("remove", run=remove, on=_INSTALLED)
     command.add_flag("--yes", "remove it without a question")
     command = actions.add_parser("uploads", run=uploads)
-    command.add_argument("choice", choices=("on", "off"), help="off by default")
+    command.takes("choice", "off by default", choices=("on", "off"))
 
 
 def _install_options(command: Parser) -> None:

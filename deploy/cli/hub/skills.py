@@ -24,7 +24,7 @@ from deploy.cli.hub.calling import MethodCall, ask_for_secrets, call_method, typ
 from deploy.cli.hub.skill_settings import settings
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, columns, note, waiting
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
@@ -220,57 +220,50 @@ def _recorded(keys: dict[str, str], entry: AuditEntry) -> dict[str, object]:
 def register_call(parser: Parser) -> None:
     """Declare 'strawberry call'."""
     parser.runs(call, hub=True)
-    parser.add_argument(
-        "device",
-        help="its name, key or id; 'hub' for the hub's own skills, and for any device that has the skill",
+    parser.takes(
+        "device", "its name, key or id; 'hub' for the hub's own skills, and for any device that has the skill"
     )
-    parser.add_argument("method", help="for example LampSkill.turn_on")
-    parser.add_argument(
-        "arguments",
-        metavar="KEY=VALUE",
-        nargs="*",
-        help="arguments by name, or values in order; JSON or text",
+    parser.takes("method", "for example LampSkill.turn_on")
+    parser.takes(
+        "arguments", "arguments by name, or values in order; JSON or text", metavar="KEY=VALUE", nargs="*"
     )
 
 
 def register_exec(parser: Parser) -> None:
     """Declare 'strawberry exec'."""
     parser.runs(execute, hub=True)
-    parser.add_argument(
-        "code", help="for example 'devices.bedroom_pc.LampSkill.turn_on()'; - for standard input"
-    )
+    parser.takes("code", "for example 'devices.bedroom_pc.LampSkill.turn_on()'; - for standard input")
 
 
-def register_skills(parser: Parser) -> None:
+def add_skills_actions(actions: Actions) -> None:
     """Declare 'strawberry skills'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("list", run=list_skills, hub=True)
     command.add_flag("--installed", "only those that you installed here")
     command = actions.add_parser("search", run=search, hub=True)
-    command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
+    command.takes("query", "what to look for", metavar="WORD", nargs="+")
     command = actions.add_parser("allow", run=allow, hub=True)
-    command.add_argument("path", help="as 'skills list' shows it, for example devices.nas.PowerSkill.tidy")
+    command.takes("path", "as 'skills list' shows it, for example devices.nas.PowerSkill.tidy")
     command.add_flag("--ask", "take it back: you are asked again")
     command = actions.add_parser("settings", run=settings, hub=True)
-    command.add_argument("skill", metavar="NAME", help="for example WeatherSkill")
-    command.add_argument(
+    command.takes("skill", "for example WeatherSkill", metavar="NAME")
+    command.takes(
         "changes",
+        "what to change; a secret by its name alone, and you are asked for it",
         metavar="SETTING=VALUE",
         nargs="*",
-        help="what to change; a secret by its name alone, and you are asked for it",
     )
-    command.add_argument("--device", help="its name, key or id, where several devices have the skill")
+    command.takes("--device", "its name, key or id, where several devices have the skill")
     command.add_flag("--yes", "change it without a question")
     command = actions.add_parser("prefer", run=prefer, hub=True)
-    command.add_argument("skill", help="for example CalculatorSkill")
-    command.add_argument("devices", metavar="DEVICE", nargs="*", help="first one first")
+    command.takes("skill", "for example CalculatorSkill")
+    command.takes("devices", "first one first", metavar="DEVICE", nargs="*")
     command.add_flag("--reset", "forget the order")
     skill_packages.register(actions)
     actions.add_parser("available", run=skill_packages.available)
     command = actions.add_parser("enable", run=skill_packages.enable)
-    command.add_argument("name", help="as 'skills available' shows it, for example weather")
-    command.add_argument("settings", metavar="SETTING=VALUE", nargs="*", help="its settings, but no secret")
-    actions.add_parser("disable", run=skill_packages.disable).add_argument("name", help="for example weather")
+    command.takes("name", "as 'skills available' shows it, for example weather")
+    command.takes("settings", "its settings, but no secret", metavar="SETTING=VALUE", nargs="*")
+    actions.add_parser("disable", run=skill_packages.disable).takes("name", "for example weather")
     add_author_actions(actions)
     add_declared(actions, "skills")
 
@@ -278,23 +271,17 @@ def register_skills(parser: Parser) -> None:
 def register_sentences(parser: Parser) -> None:
     """Declare 'strawberry sentences'."""
     parser.runs(sentences, hub=True)
-    parser.add_argument(
-        "words", metavar="WORD", nargs="*", help="only sentences with these words, for example lamp"
-    )
-    parser.add_argument("--language", help="in this language, for example de; without it, in yours")
+    parser.takes("words", "only sentences with these words, for example lamp", metavar="WORD", nargs="*")
+    parser.takes("--language", "in this language, for example de; without it, in yours")
 
 
 def register_audit(parser: Parser) -> None:
     """Declare 'strawberry audit'."""
     parser.runs(audit, hub=True)
-    parser.add_argument(
-        "q", metavar="TEXT", nargs="?", help="only records that contain this text, for example unlock"
-    )
-    parser.add_argument("--user", help="only records of this person, by name or id")
-    parser.add_argument("--device", help="only calls on this device; hub for the hub's own skills")
-    parser.add_argument("--outcome", help="only with this outcome: result, forbidden, refused, offline, …")
-    parser.add_argument(
-        "--since", metavar="TIME", help="only after this: a duration such as 2h or 7d, or a time"
-    )
-    parser.add_argument("--until", metavar="TIME", help="only before this: a duration or a time")
+    parser.takes("q", "only records that contain this text, for example unlock", metavar="TEXT", nargs="?")
+    parser.takes("--user", "only records of this person, by name or id")
+    parser.takes("--device", "only calls on this device; hub for the hub's own skills")
+    parser.takes("--outcome", "only with this outcome: result, forbidden, refused, offline, …")
+    parser.takes("--since", "only after this: a duration such as 2h or 7d, or a time", metavar="TIME")
+    parser.takes("--until", "only before this: a duration or a time", metavar="TIME")
     parser.add_number("--limit", "at most this many records; default %(default)s", default=100)

@@ -10,7 +10,7 @@ from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import HubClient, api, hub_of, whole_id
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
-from deploy.cli.terminal.parser import Parser, days
+from deploy.cli.terminal.parser import Actions, days
 from deploy.cli.terminal.tables import moment
 
 
@@ -104,26 +104,20 @@ def _cells(token: TokenSummary, *, of_all: bool) -> dict[str, object]:
     }
 
 
-def register_tokens(parser: Parser) -> None:
+def add_tokens_actions(actions: Actions) -> None:
     """Declare 'strawberry tokens'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("add", run=add, hub=True)
-    command.add_argument("name", help="what the token is for, for example node-red")
+    command.takes("name", "what the token is for, for example node-red")
     command.add_list(
         "--scope",
         "what it allows: chat, call, confirm, say_yes, admin or metrics; may be repeated, or chat,call; "
         "default chat",
     )
-    command.add_argument(
-        "--days",
-        type=days,
-        metavar="N",
-        help="days until it expires, or never (a hundred years); default 365",
+    command.takes(
+        "--days", "days until it expires, or never (a hundred years); default 365", type=days, metavar="N"
     )
     command = actions.add_parser("list", run=list_tokens, hub=True)
     command.add_flag("--all", "tokens of all people and devices, also revoked and expired ones")
     command = actions.add_parser("revoke", run=revoke, hub=True)
-    command.add_argument(
-        "token", help="its name, or its id as 'tokens list' shows it, of which the beginning is enough"
-    )
+    command.takes("token", "its name, or its id as 'tokens list' shows it, of which the beginning is enough")
     command.add_flag("--yes", "do not ask")

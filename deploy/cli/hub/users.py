@@ -9,7 +9,7 @@ from deploy.cli.client import api, hub_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 from deploy.cli.terminal.tables import moment
 
 _USER: Final = ("user", "their name or id")
@@ -88,14 +88,13 @@ def _found(users: list[UserAnswer], user: str) -> UserAnswer:
     return found
 
 
-def register_users(parser: Parser) -> None:
+def add_users_actions(actions: Actions) -> None:
     """Declare 'strawberry users'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     add_declared(actions, "users")
     command = actions.add_parser("add", run=add, hub=True)
-    command.add_argument("name", help="name of the person, also for logging in")
-    command.add_argument("--role", default="member", help=f"default %(default)s. {_ROLES}")
+    command.takes("name", "name of the person, also for logging in")
+    command.takes("--role", f"default %(default)s. {_ROLES}", default="member")
     actions.add_parser("code", run=code, hub=True, on=_USER)
-    actions.add_parser("rename", run=rename, hub=True, on=_USER).add_argument("name", help="the new name")
-    actions.add_parser("role", run=role, hub=True, on=_USER).add_argument("role", help=_ROLES)
+    actions.add_parser("rename", run=rename, hub=True, on=_USER).takes("name", "the new name")
+    actions.add_parser("role", run=role, hub=True, on=_USER).takes("role", _ROLES)
     actions.add_parser("remove", run=remove, hub=True, on=_USER).add_flag("--yes", "do not ask")

@@ -6,7 +6,7 @@ from contracts.answers.system import AgentSummary
 from contracts.errors import ConfigError, FileProblem, NotFound
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 from deploy.directory import Home
 
 
@@ -90,11 +90,10 @@ def check(options: argparse.Namespace) -> int:
     return 1 if any(state.problems for state in states) else 0
 
 
-def register_agents(parser: Parser) -> None:
+def add_agents_actions(actions: Actions) -> None:
     """Declare 'strawberry agents'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", run=list_agents, hub=True)
     command = actions.add_parser("new", run=new)
-    command.add_argument("name", help="for example finance")
+    command.takes("name", "for example finance")
     command = actions.add_parser("check", run=check)
-    command.add_argument("names", metavar="NAME", nargs="*", help="only these")
+    command.takes("names", "only these", metavar="NAME", nargs="*")

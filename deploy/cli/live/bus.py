@@ -120,8 +120,8 @@ def _gap(gap: ShownGap) -> str:
 
 
 def _add_topic(parser: Parser) -> None:
-    parser.add_argument("topic", help="topic")
-    parser.add_argument("--link", default="bus", help="bus, home or home_assistant; default %(default)s")
+    parser.takes("topic", "topic")
+    parser.takes("--link", "bus, home or home_assistant; default %(default)s", default="bus")
 
 
 def register_bus(parser: Parser) -> None:
@@ -136,12 +136,12 @@ def register_bus(parser: Parser) -> None:
     command.add_flag("--follow", "go on with new values until Ctrl-C")
     command = actions.add_parser("history", run=history, hub=True)
     _add_topic(command)
-    command.add_argument(
-        "--since", metavar="TIME", default="1h", help="10m, 2h, 1d, or a date and time; default %(default)s"
+    command.takes(
+        "--since", "10m, 2h, 1d, or a date and time; default %(default)s", metavar="TIME", default="1h"
     )
     command.add_number("--limit", "at most so many, the newest; default %(default)s", default=100)
     command = actions.add_parser("publish", run=publish, hub=True)
     _add_topic(command)
-    command.add_argument("payload", help="text or JSON, sent as it is")
+    command.takes("payload", "text or JSON, sent as it is")
     command.add_flag("--retain", "have the broker keep it for later subscribers")
-    command.add_argument("--qos", type=int, metavar="N", default=0, help="1 waits until the broker has it")
+    command.takes("--qos", "1 waits until the broker has it", type=int, metavar="N", default=0)

@@ -13,7 +13,7 @@ from contracts.wire import Json
 from deploy.cli.client import api, hub_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, note, screen_width
-from deploy.cli.terminal.parser import Parser, positive
+from deploy.cli.terminal.parser import Actions, positive
 from deploy.logs.terminal import has_colours, visible
 
 _COLORS: Final = ("green", "blue", "red", "yellow", "magenta", "cyan")
@@ -128,26 +128,21 @@ def _times(line: Sequence[tuple[float, float]]) -> Any:
     return [datetime.fromtimestamp(at).astimezone() for at, _ in line]
 
 
-def register_captures(parser: Parser) -> None:
+def add_captures_actions(actions: Actions) -> None:
     """Declare 'strawberry captures'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     add_declared(actions, "captures")
     command = actions.add_parser("start", run=start, hub=True)
-    command.add_argument("path", help="in the hub's folder for captures, for example nas/disk.jsonl")
-    command.add_argument("topics", metavar="TOPIC", nargs="+", help="topic filters")
-    command.add_argument("--format", help="how it is written; default: by the name of the file, else jsonl")
-    command.add_argument("--link", default="bus", help="home for the home broker; default bus")
+    command.takes("path", "in the hub's folder for captures, for example nas/disk.jsonl")
+    command.takes("topics", "topic filters", metavar="TOPIC", nargs="+")
+    command.takes("--format", "how it is written; default: by the name of the file, else jsonl")
+    command.takes("--link", "home for the home broker; default bus", default="bus")
     command.add_flag("--zstd", "compress the files")
     command.add_number("--max-bytes", "begin a new file at this size; default 64 MB")
-    command.add_argument(
-        "--max-age", type=positive, metavar="S", help="begin a new file after so many seconds"
-    )
+    command.takes("--max-age", "begin a new file after so many seconds", type=positive, metavar="S")
     command.add_number("--max-files", "remove the oldest file when there are more")
     command.add_number("--keep-days", "remove files that are older")
-    command.add_argument(
-        "--sequence", metavar="NAME", help="field that counts messages: a hole in it is a gap"
-    )
+    command.takes("--sequence", "field that counts messages: a hole in it is a gap", metavar="NAME")
     command = actions.add_parser("plot", run=plot, hub=True)
-    command.add_argument("file", metavar="ID|FILE", help="a capture of the hub, or a file of one")
+    command.takes("file", "a capture of the hub, or a file of one", metavar="ID|FILE")
     command.add_list("--field", "only this field of the payloads; may be repeated", metavar="NAME")
-    command.add_argument("--png", type=Path, metavar="OUT", help="write a picture")
+    command.takes("--png", "write a picture", type=Path, metavar="OUT")

@@ -10,7 +10,7 @@ from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from deploy import limits
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output, columns, note, waiting
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
 
@@ -65,7 +65,7 @@ def register_events(parser: Parser) -> None:
     """Declare 'strawberry events'."""
     parser.runs(events, hub=True)
     parser.add_flag("--follow", "go on with new events until Ctrl-C")
-    parser.add_argument("--kind", help="only events of this kind, such as watcher or presence")
+    parser.takes("--kind", "only events of this kind, such as watcher or presence")
     parser.add_number("--last", "how many of the latest; default %(default)s", default=20)
 
 
@@ -82,7 +82,6 @@ def test(options: argparse.Namespace) -> int:
     return 0 if all(each.sent for each in found) else 1
 
 
-def register_notify(parser: Parser) -> None:
+def add_notify_actions(actions: Actions) -> None:
     """Declare 'strawberry notify'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("test", run=test, hub=True)

@@ -7,7 +7,7 @@ from typing import Final
 from contracts.answers.system import ExposedEntity, ExposedItem, OutwardState
 from deploy.cli.client import hub_of
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 
 _PATH: Final = "/api/home-assistant"
 _ITEM: Final = (
@@ -79,9 +79,8 @@ def _note_broker(options: argparse.Namespace, found: OutwardState) -> None:
         note(f"The home broker {broker.url} is not connected: {broker.error or 'the hub tries again'}")
 
 
-def register_home_assistant(parser: Parser) -> None:
+def add_home_assistant_actions(actions: Actions) -> None:
     """Declare 'strawberry home-assistant'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("status", run=status, hub=True)
     command.add_flag("--all", "also list what could be exposed")
     actions.add_parser("expose", run=expose, hub=True, on=_ITEM)

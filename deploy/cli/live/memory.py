@@ -9,7 +9,7 @@ from deploy.cli.client import api, hub_of, whole_id
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 from deploy.cli.terminal.tables import moment
 
 FILE_NAME: Final = "MEMORY.md"
@@ -61,13 +61,12 @@ def _cells(entry: ShownEntry) -> dict[str, object]:
     }
 
 
-def register_memory(parser: Parser) -> None:
+def add_memory_actions(actions: Actions) -> None:
     """Declare 'strawberry memory'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", run=list_entries, hub=True)
     command = actions.add_parser("search", run=search, hub=True)
-    command.add_argument("query", metavar="WORD", nargs="+", help="what to look for")
+    command.takes("query", "what to look for", metavar="WORD", nargs="+")
     command = actions.add_parser("forget", run=forget, hub=True)
-    command.add_argument("entry", nargs="+", help="its id or the beginning of it, or a part of its text")
+    command.takes("entry", "its id or the beginning of it, or a part of its text", nargs="+")
     command.add_flag("--yes", "do not ask")
     add_declared(actions, "memory")

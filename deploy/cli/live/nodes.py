@@ -21,7 +21,7 @@ from contracts.errors import ConfigError, NotFound, StrawberryError
 from contracts.wire import Json
 from deploy.cli.client import HubClient, api, hub_of
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 from spoke.nodes.manifest import refuse_own
@@ -140,15 +140,14 @@ def _cells(node: NodeSummary) -> dict[str, object]:
 
 
 def _add_node(parser: Parser) -> None:
-    parser.add_argument("device", nargs="?", help="needed if several devices have the program")
-    parser.add_argument("node", help="the program")
+    parser.takes("device", "needed if several devices have the program", nargs="?")
+    parser.takes("node", "the program")
 
 
-def register_nodes(parser: Parser) -> None:
+def add_nodes_actions(actions: Actions) -> None:
     """Declare 'strawberry nodes'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("list", run=list_nodes, hub=True)
-    command.add_argument("--device", metavar="NAME", help="only of this device")
+    command.takes("--device", "only of this device", metavar="NAME")
     for name, text in _ACTIONS.items():
         _add_node(actions.add_parser(name, run=act, hub=True, help=text))
     command = actions.add_parser("logs", run=logs, hub=True)

@@ -46,20 +46,20 @@ def add_options(parser: Parser) -> None:
         dest="values",
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
+    choice.takes(
         "--every",
-        metavar="DURATION",
-        help="evaluate so often, as 30s, also while nothing is heard; with a predicate at most so often; "
+        "evaluate so often, as 30s, also while nothing is heard; with a predicate at most so often; "
         "with --ask, ask so often",
+        metavar="DURATION",
     )
     choice.add_flag("--on-change", "evaluate each new value")
-    choice.add_argument("--schedule", metavar="WHEN", help="'every weekday at 7', 'sunset', or cron")
-    parser.add_argument(
+    choice.takes("--schedule", "'every weekday at 7', 'sunset', or cron", metavar="WHEN")
+    parser.takes(
         "--missed",
-        help="tell or run: what happens to scheduled times that come while the hub is stopped; of a new "
+        "tell or run: what happens to scheduled times that come while the hub is stopped; of a new "
         "watcher tell",
     )
-    parser.add_argument("--predicate", metavar="EXPR", help="condition, as 'disk > 95'")
+    parser.takes("--predicate", "condition, as 'disk > 95'", metavar="EXPR")
     # One list, which keeps their order among each other.
     for kind, metavar, about in (
         ("notify", "TEXT", "what it does without a model, in this order: a text, as 'Tank at {level} %%'"),

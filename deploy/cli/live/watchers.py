@@ -5,8 +5,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeVar
-from urllib.parse import quote
+from typing import Final
 
 from contracts.answers.watchers import (
     OUTCOMES,
@@ -23,15 +22,13 @@ from contracts.answers.watchers import (
 from contracts.errors import ConfigError
 from contracts.wire import Json
 from deploy import limits
-from deploy.cli.client import HubClient, hub_of
+from deploy.cli.client import api, hub_of
 from deploy.cli.live.watcher_options import add_options, fields_of, seconds_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import agreed
 from deploy.cli.terminal.output import Output, note, waiting
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 from deploy.cli.terminal.tables import cell, moment
-
-T = TypeVar("T")
 
 _TRUTH: Final = {True: "true", False: "false", None: "not known"}
 _WATCHER: Final = ("name", "the watcher")
@@ -75,7 +72,7 @@ def add(options: argparse.Namespace) -> int:
         question = f"Approve {made.title}?"
         otherwise = f"It is a draft. 'strawberry watchers approve {made.name} --yes' approves it."
         if options.yes or (not options.json and agreed(question, otherwise=otherwise)):
-            made = _post(client, made.name, "approve", {"digest": made.digest}, WatcherSummary)
+            made = client.post(api("watchers", made.name, "approve"), {"digest": made.digest}, WatcherSummary)
     draft = f"{made.title} is a draft. 'strawberry watchers approve {made.name}' lets it begin."
     Output(options.json).result(made, text=draft if made.state == "draft" else _described(made))
     return 0
@@ -93,12 +90,13 @@ def edit(options: argparse.Namespace) -> None:
             f"no change of {options.name} is given",
             hint="'strawberry watchers edit --help' lists what can be.",
         )
-    _say(options, hub_of(options).send("PATCH", _path(options.name), changes, WatcherSummary))
+    _say(options, hub_of(options).send("PATCH", api("watchers", options.name), changes, WatcherSummary))
 
 
 def show(options: argparse.Namespace) -> None:
     """Show a watcher and its history."""
-    watcher, output = hub_of(options).get(_path(options.name), WatcherWithHistory), Output(options.json)
+    watcher = hub_of(options).get(api("watchers", options.name), WatcherWithHistory)
+    output = Output(options.json)
     rows = watcher.history[: options.limit]
     output.result(watcher, text=_described(watcher) + "\n" * bool(rows))
     if not options.json:
@@ -111,7 +109,7 @@ def trace(options: argparse.Namespace) -> None:
 
     Shows its last looks at its values since the start of the hub, newest first.
     """
-    looks = hub_of(options).get(f"{_path(options.name)}/trace", list[TraceEntry])
+    looks = hub_of(options).get(api("watchers", options.name, "trace"), list[TraceEntry])
     look = partial(_look, is_verbose=options.verbose)
     Output(options.json).rows(looks, look, empty="It has not looked at anything since the hub was started.")
 
@@ -122,13 +120,14 @@ def approve(options: argparse.Namespace) -> int:
     Approves the calls of a watcher, and lets it begin. Also changes one that runs.
     """
     client = hub_of(options)
-    watcher = client.get(_path(options.name), WatcherWithHistory)
+    watcher = client.get(api("watchers", options.name), WatcherWithHistory)
     asked = {"predicate": options.predicate, "dry_run": options.dry_run}
     given = {name: value for name, value in asked.items() if value is not None}
     shown = watcher.model_copy(update={"truth": None, "reason": "", **given})
     if options.predicate:
         # A mistake in it is reported before the question.
-        checked = _post(client, options.name, "predicate", {"predicate": options.predicate}, CheckedPredicate)
+        path = api("watchers", options.name, "predicate")
+        checked = client.post(path, {"predicate": options.predicate}, CheckedPredicate)
         shown = shown.model_copy(update={"predicate": checked.predicate, "note": checked.note})
     if not (options.yes or options.json):
         note(_described(shown))
@@ -138,7 +137,7 @@ def approve(options: argparse.Namespace) -> int:
     if options.predicate:
         given["predicate"] = checked.predicate
     approval = {**given, "digest": watcher.digest}
-    _say(options, _post(client, options.name, "approve", approval, WatcherSummary))
+    _say(options, client.post(api("watchers", options.name, "approve"), approval, WatcherSummary))
     return 0
 
 
@@ -150,7 +149,7 @@ def test(options: argparse.Namespace) -> None:
     body: dict[str, Json] = {"model": options.model}
     body |= {"capture": options.capture} if options.capture else {"since": options.since or "7d"}
     with waiting("Reading what was recorded"):
-        report = _post(hub_of(options), options.name, "test", body, Report)
+        report = hub_of(options).post(api("watchers", options.name, "test"), body, Report)
     Output(options.json).result(report, text="\n".join(_report(options.name, report)))
 
 
@@ -170,23 +169,15 @@ def _report(name: str, report: Report) -> Iterator[str]:
 def snooze(options: argparse.Namespace) -> None:
     """Keep a watcher quiet for some time."""
     body = {"seconds": seconds_of(options.duration)}
-    _say(options, _post(hub_of(options), options.name, "snooze", body, WatcherSummary))
+    _say(options, hub_of(options).post(api("watchers", options.name, "snooze"), body, WatcherSummary))
 
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate a watcher now; it may act."""
     with waiting("Evaluating"):
-        entry = _post(hub_of(options), options.name, "run", {}, DecisionEntry)
+        entry = hub_of(options).post(api("watchers", options.name, "run"), {}, DecisionEntry)
     did = "".join(f"\n  {each}" for each in _did(entry.actions))
     Output(options.json).result(entry, text=f"{entry.decision}: {entry.reason}{did}")
-
-
-def _path(name: str) -> str:
-    return f"/api/watchers/{quote(name, safe='')}"
-
-
-def _post(client: HubClient, name: str, action: str, body: dict[str, Json], kind: type[T]) -> T:
-    return client.post(f"{_path(name)}/{action}", body, kind)
 
 
 def _say(options: argparse.Namespace, watcher: WatcherSummary) -> None:
@@ -280,26 +271,23 @@ def _described(watcher: WatcherSummary) -> str:
     return "\n".join([watcher.title, *(f"  {key:<12} {text}" for key, text in lines.items() if text)])
 
 
-def register_watchers(parser: Parser) -> None:
+def add_watchers_actions(actions: Actions) -> None:
     """Declare 'strawberry watchers'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", run=list_watchers, hub=True)
     command = actions.add_parser("add", run=add, hub=True)
-    command.add_argument(
-        "name", help="what you call it; without topics and times, the sentence that says all"
-    )
-    command.add_argument(
+    command.takes("name", "what you call it; without topics and times, the sentence that says all")
+    command.takes(
         "instruction",
+        "what it should do, in your words, for a model; with --notify and --do none is asked",
         nargs="?",
-        help="what it should do, in your words, for a model; with --notify and --do none is asked",
     )
     add_options(command)
     command.set_defaults(title=None)
     command.add_flag("--dry-run", "decide and report, but call nothing")
     command.add_flag("--yes", "approve it without asking")
     command = actions.add_parser("edit", run=edit, hub=True, on=_WATCHER)
-    command.add_argument("--title", metavar="TEXT", help="another name")
-    command.add_argument("--instruction", metavar="TEXT", help="what it should do, in your words")
+    command.takes("--title", "another name", metavar="TEXT")
+    command.takes("--instruction", "what it should do, in your words", metavar="TEXT")
     add_options(command)
     calls = "the calls as they are written, in place of words"
     command = actions.add_parser("show", run=show, hub=True, on=_WATCHER)
@@ -307,18 +295,16 @@ def register_watchers(parser: Parser) -> None:
     command.add_flag("--verbose", calls)
     actions.add_parser("trace", run=trace, hub=True, on=_WATCHER).add_flag("--verbose", calls)
     command = actions.add_parser("approve", run=approve, hub=True, on=_WATCHER)
-    command.add_argument("--predicate", metavar="EXPR", help="another condition; '' for none")
+    command.takes("--predicate", "another condition; '' for none", metavar="EXPR")
     choice = command.add_mutually_exclusive_group()
     choice.add_flag("--dry-run", "call nothing", const=True)
     choice.add_flag("--live", "make the calls: no dry run", dest="dry_run", const=False)
     command.add_flag("--yes", "do not ask")
     command = actions.add_parser("test", run=test, hub=True, on=_WATCHER)
     choice = command.add_mutually_exclusive_group()
-    choice.add_argument("--since", metavar="TIME", help="how far back, as 7d; default 7d")
-    choice.add_argument("--capture", metavar="ID", help="a capture: 'captures list' shows them")
+    choice.takes("--since", "how far back, as 7d; default 7d", metavar="TIME")
+    choice.takes("--capture", "a capture: 'captures list' shows them", metavar="ID")
     command.add_flag("--model", "have the model decide each time, up to 10 times")
     actions.add_parser("run", run=run, hub=True, on=_WATCHER)
-    actions.add_parser("snooze", run=snooze, hub=True, on=_WATCHER).add_argument(
-        "duration", help="for example 30m or 8h"
-    )
+    actions.add_parser("snooze", run=snooze, hub=True, on=_WATCHER).takes("duration", "for example 30m or 8h")
     add_declared(actions, "watchers")

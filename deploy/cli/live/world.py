@@ -12,7 +12,7 @@ from contracts.answers.system import PromptSection, ShownPrompt
 from contracts.errors import ConfigError
 from deploy.cli.client import api, hub_of
 from deploy.cli.terminal.output import Output, note
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions, Parser
 from deploy.cli.terminal.tables import cell, moment
 from deploy.directory import Home
 
@@ -98,18 +98,17 @@ def edit_soul(options: argparse.Namespace) -> int:
 def register_world(parser: Parser) -> None:
     """Declare 'strawberry world'."""
     parser.runs(world, hub=True)
-    parser.add_argument("--area", metavar="NAME", help="only what is in this area or on this floor")
-    parser.add_argument(
-        "--kind", help="device, skill, node, area, state or a kind of entity such as light; entity for all"
+    parser.takes("--area", "only what is in this area or on this floor", metavar="NAME")
+    parser.takes(
+        "--kind", "device, skill, node, area, state or a kind of entity such as light; entity for all"
     )
-    parser.add_argument("--name", help="only what is called so, or has these words in its name")
+    parser.takes("--name", "only what is called so, or has these words in its name")
     parser.add_number("--limit", "at most so many; default %(default)s", default=200)
 
 
-def register_prompt(parser: Parser) -> None:
+def add_prompt_actions(actions: Actions) -> None:
     """Declare 'strawberry prompt'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("show", run=show_prompt, hub=True)
-    command.add_argument("--agent", metavar="NAME", help="of this agent; default: assistant")
-    command.add_argument("--message", metavar="TEXT", help="the message it is for")
+    command.takes("--agent", "of this agent; default: assistant", metavar="NAME")
+    command.takes("--message", "the message it is for", metavar="TEXT")
     actions.add_parser("edit", run=edit_soul)

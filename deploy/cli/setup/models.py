@@ -22,7 +22,7 @@ from contracts.wire import Part
 from deploy import limits
 from deploy.cli.client import find_hub, find_nearest
 from deploy.cli.terminal.output import Output, note, progress_line, waiting
-from deploy.cli.terminal.parser import Parser
+from deploy.cli.terminal.parser import Actions
 from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from deploy.logs.terminal import visible
@@ -201,13 +201,12 @@ def _ollama_row(model: LocalModel) -> list[str]:
     ]
 
 
-def register_models(parser: Parser) -> None:
+def add_models_actions(actions: Actions) -> None:
     """Declare 'strawberry models'."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     command = actions.add_parser("list", run=list_models)
     command.add_flag("--no-ask", "do not try whether each answers")
     command = actions.add_parser("pull", run=pull)
-    command.add_argument("name", help="name in Ollama's library, for example qwen3:4b")
-    command.add_argument(
-        "--ollama", metavar="ADDRESS", help="address of Ollama; default: from strawberry.toml, or OLLAMA_HOST"
+    command.takes("name", "name in Ollama's library, for example qwen3:4b")
+    command.takes(
+        "--ollama", "address of Ollama; default: from strawberry.toml, or OLLAMA_HOST", metavar="ADDRESS"
     )

@@ -374,23 +374,19 @@ def register_setup(parser: Parser) -> None:
     """Declare 'strawberry setup'."""
     parser.runs(setup)
     others = parser.add_subparsers(metavar="[COMMAND]", required=False, help="connect something else")
-    parser.add_argument(
-        "--provider", choices=tuple(PROVIDERS), help="add a model of this provider without asking"
-    )
-    parser.add_argument("--model", help="model name at the provider")
-    parser.add_argument("--name", help="your name for it; default: made from the model name")
-    parser.add_argument(
-        "--base-url", metavar="URL", help="address of an OpenAI-compatible server, or of Ollama"
-    )
-    parser.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the key")
+    parser.takes("--provider", "add a model of this provider without asking", choices=tuple(PROVIDERS))
+    parser.takes("--model", "model name at the provider")
+    parser.takes("--name", "your name for it; default: made from the model name")
+    parser.takes("--base-url", "address of an OpenAI-compatible server, or of Ollama", metavar="URL")
+    parser.takes("--key-env", "environment variable that holds the key", metavar="VARIABLE")
     parser.add_flag("--key-stdin", "read the key from standard input")
-    parser.add_argument(
+    parser.takes(
         "--tools",
+        "how it calls skills; default: native for small models of Ollama, else code",
         choices=get_args(ToolMode),
-        help="how it calls skills; default: native for small models of Ollama, else code",
     )
     parser.add_flag("--no-test", "write it without trying it first")
     command = others.add_parser("home-assistant", run=setup_home_assistant)
-    command.add_argument("--url", help="address, as http://homeassistant.local:8123")
+    command.takes("--url", "address, as http://homeassistant.local:8123")
     command.add_flag("--token-stdin", "read the token from standard input")
     command.add_flag("--no-test", "write it without trying it first")

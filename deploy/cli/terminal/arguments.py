@@ -13,7 +13,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def _add_port(parser: Parser, flag: str, *, text: str, default: int | None = None) -> None:
-    parser.add_argument(flag, type=port, metavar="N", default=default, help=text)
+    parser.takes(flag, text, type=port, metavar="N", default=default)
 
 
 def add_insecure(parser: Parser) -> None:
@@ -58,11 +58,11 @@ def add_listeners(parser: Parser) -> None:
 
 def add_node(parser: Parser) -> None:
     """Add what a NATS server needs more than another broker."""
-    parser.add_argument(
+    parser.takes(
         "--kind",
+        "default %(default)s; nats needs the extra strawberry-home[nats]",
         choices=("embedded", "nats"),
         default="embedded",
-        help="default %(default)s; nats needs the extra strawberry-home[nats]",
     )
     _add_port(parser, "--nats-port", default=NodeOptions.nats, text=f"of NATS, for hubs; {_FREE}")
     _add_port(
@@ -71,12 +71,12 @@ def add_node(parser: Parser) -> None:
         default=NodeOptions.cluster,
         text="of NATS, for the other nodes; default %(default)s",
     )
-    parser.add_argument(
+    parser.takes(
         "--cluster",
+        "all nodes of a NATS cluster, this one among them, as HOST or HOST:PORT with its --cluster-port",
         type=_nodes,
         default=(),
         metavar="HOST,HOST,…",
-        help="all nodes of a NATS cluster, this one among them, as HOST or HOST:PORT with its --cluster-port",
     )
 
 
@@ -96,31 +96,29 @@ def _nodes(text: str) -> tuple[str, ...]:
 
 def add_up_arguments(parser: Parser) -> None:
     """Add the arguments of 'strawberry up'."""
-    parser.add_argument(
+    parser.takes(
         "--broker",
-        metavar="WHICH",
-        help="embedded (default), mosquitto (run an installed one), or the address of a running broker, for "
+        "embedded (default), mosquitto (run an installed one), or the address of a running broker, for "
         "example mqtt://127.0.0.1:1883",
+        metavar="WHICH",
     )
     add_trust(parser)
     add_listeners(parser)
     _add_http(parser)
     parser.add_flag("--no-spoke", "do not run a local spoke")
-    parser.add_argument("--samples", metavar="NAMES", help=f"{_SAMPLES}; default: all")
+    parser.takes("--samples", f"{_SAMPLES}; default: all", metavar="NAMES")
 
 
 def add_hub_arguments(parser: Parser) -> None:
     """Add the arguments of 'strawberry hub'."""
-    parser.add_argument(
-        "--broker",
-        metavar="URL",
-        help="default: url of [broker] in strawberry.toml, else the broker of this home",
+    parser.takes(
+        "--broker", "default: url of [broker] in strawberry.toml, else the broker of this home", metavar="URL"
     )
-    parser.add_argument(
+    parser.takes(
         "--replica",
+        "be one of several hubs of this home, under a name of its own; needs [database] url",
         metavar="NAME",
         type=instance_name,
-        help="be one of several hubs of this home, under a name of its own; needs [database] url",
     )
     add_trust(parser)
     _add_lan(parser)
@@ -129,25 +127,19 @@ def add_hub_arguments(parser: Parser) -> None:
 
 def add_spoke_arguments(parser: Parser) -> None:
     """Add the arguments of 'strawberry spoke run'."""
-    parser.add_argument(
-        "--hub", metavar="URL", help="for example https://hub.local:8443; default: the hub it has joined"
-    )
-    parser.add_argument(
-        "--hub-key", metavar="F", help="fingerprint of the hub's key, printed by 'devices add'"
-    )
+    parser.takes("--hub", "for example https://hub.local:8443; default: the hub it has joined", metavar="URL")
+    parser.takes("--hub-key", "fingerprint of the hub's key, printed by 'devices add'", metavar="F")
     add_insecure(parser)
     parser.add_list(
         "--skills", "folder of skills; may be repeated; default: skills/ in the data directory", metavar="DIR"
     )
-    parser.add_argument(
+    parser.takes(
         "--samples",
+        f"also offer the sample skills; NAMES: {_SAMPLES}",
         metavar="NAMES",
         nargs="?",
         const=True,
         default=False,
-        help=f"also offer the sample skills; NAMES: {_SAMPLES}",
     )
-    parser.add_argument(
-        "--token-file", metavar="FILE", help="file with the enrolment token, - for standard input"
-    )
+    parser.takes("--token-file", "file with the enrolment token, - for standard input", metavar="FILE")
     parser.add_flag("--with-parent", argparse.SUPPRESS)

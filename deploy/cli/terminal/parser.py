@@ -104,7 +104,11 @@ class Actions(_Subparsers):
 
 
 class Options(argparse._ActionsContainer):
-    """Short forms of the options that most commands have."""
+    """Short forms of the arguments that most commands have."""
+
+    def takes(self, name: str, text: str, **settings: Any) -> None:
+        """Add an argument with its help."""
+        self.add_argument(name, help=text, **settings)
 
     def add_flag(self, name: str, text: str, **settings: Any) -> None:
         """Add a switch; with ``const`` it sets that value, and nothing where it is not given."""
