@@ -177,10 +177,10 @@ def icon_button(icon: str, label: str, on_click: Callable[[], Any] | None = None
     return named(made, label)
 
 
-def facts(rows: dict[str, str]) -> ui.element:
+def facts(*rows: tuple[str, str]) -> ui.element:
     """Make a list of names with their values, those without a value left out."""
     with ui.element("dl").classes("sb-facts") as made:
-        for name, value in rows.items():
+        for name, value in rows:
             if value:
                 Words("dt", name)
                 Words("dd", value, title=value)

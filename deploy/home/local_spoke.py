@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from chat.tasks import happens
+from chat.tasks import happens, open_tasks
 from contracts.addresses import host_of, is_loopback
 from contracts.errors import ConfigError, Conflict, NotFound, StrawberryError, Unauthorized
 from deploy import limits
@@ -56,12 +56,9 @@ async def local_spoke(
     insecure = bus.kind == "mosquitto" and all(map(_must_be_accepted, bus.addresses or (bus.url,)))
     parameters = {"hub_url": hub_url, "hub_key": registry.key.kid, "insecure": insecure}
     spoke = LocalSpoke(home, registry, parameters, report, samples=samples)
-    async with asyncio.TaskGroup() as tasks:
-        keeper = tasks.create_task(spoke.keep(first), name="local spoke")
-        try:
-            yield spoke
-        finally:
-            keeper.cancel()
+    async with open_tasks() as tasks:
+        tasks.create_task(spoke.keep(first), name="local spoke")
+        yield spoke
 
 
 @dataclass(eq=False)

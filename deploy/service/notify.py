@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
+from chat.tasks import open_tasks
 from deploy import limits
 
 _log = logging.getLogger(__name__)
@@ -64,18 +65,10 @@ class ServiceManager:
     @asynccontextmanager
     async def kept_informed(self) -> AsyncIterator[None]:
         """Show the manager that the event loop turns, for as long as the context is open."""
-        if self.address is None:
+        async with open_tasks() as tasks:
+            if self.address is not None:
+                tasks.create_task(self._beat(), name="watchdog")
             yield
-            return
-        tasks = asyncio.TaskGroup()
-        await tasks.__aenter__()
-        beat = tasks.create_task(self._beat(), name="watchdog")
-        try:
-            yield
-        finally:
-            beat.cancel()
-            # The body's own exception is not handed to the group, which would wrap it in another.
-            await tasks.__aexit__(None, None, None)
 
     async def _beat(self) -> NoReturn:
         every = (

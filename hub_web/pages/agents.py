@@ -49,12 +49,10 @@ def _card(agent: AgentSummary) -> None:
             sb.problem(each.message.rpartition("/")[2], each.hint)
         if agent.models is not None:
             sb.facts(
-                {
-                    text("Models"): ", ".join(agent.models) or text("all, in their order"),
-                    text("Tools"): ", ".join(agent.tools or ()),
-                    text("May call"): ", ".join(agent.allow or ()) or text("nothing"),
-                    text("Files"): agent.data_dir or "",
-                }
+                (text("Models"), ", ".join(agent.models) or text("all, in their order")),
+                (text("Tools"), ", ".join(agent.tools or ())),
+                (text("May call"), ", ".join(agent.allow or ()) or text("nothing")),
+                (text("Files"), agent.data_dir or ""),
             )
         with sb.actions():
             if view.is_admin:

@@ -121,12 +121,10 @@ def _happened(entry: AuditEntry, names: Names) -> None:
         sb.Words("summary", what_happened(entry, names))
         address = str(entry.actor.get("address", ""))
         sb.facts(
-            {
-                text("Call"): ".".join(filter(None, (entry.skill, entry.method))),
-                text("Device"): names.device(entry.device),
-                text("Through"): entry.token_name or entry.through or address,
-                text("Id"): entry.call,
-            }
+            (text("Call"), ".".join(filter(None, (entry.skill, entry.method)))),
+            (text("Device"), names.device(entry.device)),
+            (text("Through"), entry.token_name or entry.through or address),
+            (text("Id"), entry.call),
         )
 
 

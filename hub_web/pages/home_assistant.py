@@ -95,11 +95,9 @@ class _HomeAssistant:
                 sb.problem(text("The broker is away."), broker.error or "")
             said = {"online": text("is running"), "offline": text("is stopped")}
             sb.facts(
-                {
-                    text("Home broker"): broker.url,
-                    "Home Assistant": said.get(found.home_assistant, text("not heard yet")),
-                    text("Entities"): text.number(found.published),
-                }
+                (text("Home broker"), broker.url),
+                ("Home Assistant", said.get(found.home_assistant, text("not heard yet"))),
+                (text("Entities"), text.number(found.published)),
             )
 
     def _skill(self, skill: ExposedSkill, name: str) -> None:

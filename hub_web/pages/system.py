@@ -80,12 +80,10 @@ def _hub(found: SystemState) -> None:
     with sb.card("Hub", icon="hub"):
         sb.dot("good", text("runs since {time}", time=view.at(found.started_at)))
         sb.facts(
-            {
-                text("Version"): found.version,
-                text("Memory in use"): f"{text.number(found.memory_mb)} MB",
-                text("Python"): f"{found.python}, {found.system}",
-                text("Files"): found.home,
-            }
+            (text("Version"), found.version),
+            (text("Memory in use"), f"{text.number(found.memory_mb)} MB"),
+            (text("Python"), f"{found.python}, {found.system}"),
+            (text("Files"), found.home),
         )
 
 
@@ -100,16 +98,14 @@ def _members(found: list[ClusterMember]) -> None:
             sb.dot("good" if each.bus else "warn" if each.state != "gone" else "bad", told[each.state])
             seen = "" if each.seen_s is None else text("{n} s ago", n=text.number(each.seen_s))
             sb.facts(
-                {
-                    text("Leads since"): view.at(each.leads_since) if each.leads_since else "",
-                    text("Term"): str(each.term or ""),
-                    text("Last seen"): seen,
-                    text("Address"): each.url if each.kind == "node" else "",
-                    text("Connections"): "" if each.clients is None else text.number(each.clients),
-                    text("Bus"): "" if each.bus else text("not connected"),
-                    text("Stored"): "" if each.bytes is None else size(each.bytes),
-                    text("Version"): each.version,
-                }
+                (text("Leads since"), view.at(each.leads_since) if each.leads_since else ""),
+                (text("Term"), str(each.term or "")),
+                (text("Last seen"), seen),
+                (text("Address"), each.url if each.kind == "node" else ""),
+                (text("Connections"), "" if each.clients is None else text.number(each.clients)),
+                (text("Bus"), "" if each.bus else text("not connected")),
+                (text("Stored"), "" if each.bytes is None else size(each.bytes)),
+                (text("Version"), each.version),
             )
 
 
@@ -131,11 +127,9 @@ def _links(found: SystemState) -> None:
                     "shared": text("shared with others"),
                 }
                 sb.facts(
-                    {
-                        text("Kind"): kinds[link.kind] if isinstance(link, BusHealth) else "",
-                        "MQTT": link.mqtt or "",
-                        text("Problem"): text.message(link.error or "") if not link.connected else "",
-                    }
+                    (text("Kind"), kinds[link.kind] if isinstance(link, BusHealth) else ""),
+                    ("MQTT", link.mqtt or ""),
+                    (text("Problem"), text.message(link.error or "") if not link.connected else ""),
                 )
 
 
@@ -147,13 +141,11 @@ def _stores(found: SystemState) -> None:
         else:
             sb.dot("good", text("The sandbox is ready"))
         sb.facts(
-            {
-                text("Processes"): text("{n} of {most}", n=pool.processes, most=pool.most) if pool else "",
-                text("Programs"): str(pool.busy) if pool else "",
-                text("Waiting"): str(pool.waiting or "") if pool else "",
-                text("Database"): "PostgreSQL" if database.bytes is None else size(database.bytes),
-                text("Revision"): database.revision,
-            }
+            (text("Processes"), text("{n} of {most}", n=pool.processes, most=pool.most) if pool else ""),
+            (text("Programs"), str(pool.busy) if pool else ""),
+            (text("Waiting"), str(pool.waiting or "") if pool else ""),
+            (text("Database"), "PostgreSQL" if database.bytes is None else size(database.bytes)),
+            (text("Revision"), database.revision),
         )
 
 
@@ -253,13 +245,11 @@ def _decide(found: RestorableBackup, passphrase: SecretStr) -> None:
         files = text.count(found.files, "{n} file", "{n} files")
         made = datetime.fromisoformat(found.created_at)
         sb.facts(
-            {
-                text("Made"): f"{view.at(made)} ({view.ago(made)})",
-                text("By"): f"Strawberry {found.version}",
-                text("People"): ", ".join(found.people),
-                text("Conversations"): text.number(found.conversations),
-                text("Size"): f"{size(found.bytes)}, {files}",
-            }
+            (text("Made"), f"{view.at(made)} ({view.ago(made)})"),
+            (text("By"), f"Strawberry {found.version}"),
+            (text("People"), ", ".join(found.people)),
+            (text("Conversations"), text.number(found.conversations)),
+            (text("Size"), f"{size(found.bytes)}, {files}"),
         )
         for each in found.problems:
             sb.problem(text("Something in it will not work here"), each)

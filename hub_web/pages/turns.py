@@ -158,14 +158,12 @@ def _whole(turn: TurnShown, names: Names) -> None:
         else:
             sb.note(_why_no_spans(turn))
         sb.facts(
-            {
-                text("Asked by"): names.person(turn.user),
-                text("Device"): names.device(turn.device or ""),
-                text("Agent"): turn.agent,
-                text("Answered by"): _answered_by(turn),
-                text("Tokens"): _tokens(turn),
-                text("Cost"): cost_words(turn.cost) if turn.cost is not None else "",
-            }
+            (text("Asked by"), names.person(turn.user)),
+            (text("Device"), names.device(turn.device or "")),
+            (text("Agent"), turn.agent),
+            (text("Answered by"), _answered_by(turn)),
+            (text("Tokens"), _tokens(turn)),
+            (text("Cost"), cost_words(turn.cost) if turn.cost is not None else ""),
         )
     if spans:
         with sb.card(text("Timeline"), icon="timeline"):

@@ -12,38 +12,27 @@ W = TypeVar("W", bound=QWidget)
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours by what they are for; each pair of text and ground has a contrast of 4.5 or more."""
+    """Colours by what they are for, by default light ones.
 
-    ground: str
-    raised: str
-    line: str
-    text: str
-    faint: str
-    accent: str
-    on_accent: str
-    asked: str
-    code: str
-    problem: str
-    problem_ground: str
-    question_ground: str
-    question_line: str
+    Each pair of text and ground has a contrast of 4.5 or more.
+    """
+
+    ground: str = "#fbf8f6"
+    raised: str = "#ffffff"
+    line: str = "#e4dcd8"
+    text: str = "#241c1d"
+    faint: str = "#6d6062"
+    accent: str = "#b3263f"
+    on_accent: str = "#ffffff"
+    asked: str = "#f6e3e5"
+    code: str = "#f0ebe8"
+    problem: str = "#9c1c2b"
+    problem_ground: str = "#fdeceb"
+    question_ground: str = "#fff6e2"
+    question_line: str = "#e0b75c"
 
 
-LIGHT: Final = Theme(
-    ground="#fbf8f6",
-    raised="#ffffff",
-    line="#e4dcd8",
-    text="#241c1d",
-    faint="#6d6062",
-    accent="#b3263f",
-    on_accent="#ffffff",
-    asked="#f6e3e5",
-    code="#f0ebe8",
-    problem="#9c1c2b",
-    problem_ground="#fdeceb",
-    question_ground="#fff6e2",
-    question_line="#e0b75c",
-)
+LIGHT: Final = Theme()
 DARK: Final = Theme(
     ground="#1c1819",
     raised="#272223",
@@ -61,12 +50,8 @@ DARK: Final = Theme(
 )
 
 
-def is_dark() -> bool:
-    return QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
-
-
 def theme() -> Theme:
-    return DARK if is_dark() else LIGHT
+    return DARK if QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark else LIGHT
 
 
 def palette(colours: Theme) -> QPalette:

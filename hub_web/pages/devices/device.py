@@ -77,7 +77,7 @@ class _Device:
         await self._show_skills()
         if is_own:
             with sb.folded(text("For developers")):
-                sb.facts({text("Name in code"): f"devices.{self._device.key}", text("Id"): self._device.id})
+                sb.facts((text("Name in code"), f"devices.{self._device.key}"), (text("Id"), self._device.id))
         view.follow_devices(self._refresh, every_s=limits.DEVICE_REFRESH_S)
 
     async def _read(self) -> None:
@@ -107,14 +107,12 @@ class _Device:
             uptime, memory = (device.uptime_s, device.memory_mb) if is_here else (None, None)
             modes = {"hub": text("with the hub"), "alone": text("alone")}
             sb.facts(
-                {
-                    text("Last heartbeat"): view.ago(device.last_seen) or text("never"),
-                    text("Version"): device.version,
-                    text("Mode"): modes.get(device.mode or "", ""),
-                    text("Runs for"): lasting(uptime) if uptime is not None else "",
-                    text("Load"): load_words(device),
-                    text("Memory"): "" if memory is None else f"{text.number(memory)} MiB",
-                }
+                (text("Last heartbeat"), view.ago(device.last_seen) or text("never")),
+                (text("Version"), device.version),
+                (text("Mode"), modes.get(device.mode or "", "")),
+                (text("Runs for"), lasting(uptime) if uptime is not None else ""),
+                (text("Load"), load_words(device)),
+                (text("Memory"), "" if memory is None else f"{text.number(memory)} MiB"),
             )
         with sb.refilled(self._plots):
             self._plot()

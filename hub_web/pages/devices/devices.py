@@ -136,11 +136,9 @@ def _device(device: DeviceAnswer) -> Callable[[DeviceAnswer], None]:
     def update(device: DeviceAnswer) -> None:
         with sb.refilled(told):
             sb.facts(
-                {
-                    text("Seen"): view.ago(device.last_seen),
-                    text("Skills"): str(len(device.skills)),
-                    text("Load"): load_words(device),
-                }
+                (text("Seen"), view.ago(device.last_seen)),
+                (text("Skills"), str(len(device.skills))),
+                (text("Load"), load_words(device)),
             )
         loads = [value for _, value, _ in device.loads or () if value is not None]
         plot.set_visibility(len(loads) > 1)

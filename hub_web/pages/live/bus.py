@@ -339,7 +339,7 @@ class _Topic:
                 "{n} message since this page was opened",
                 "{n} messages since this page was opened",
             )
-            sb.facts({text("Last message"): _clock(last.at), text("Counted"): count})
+            sb.facts((text("Last message"), _clock(last.at)), (text("Counted"), count))
             self._draw_numbers(state)
             with sb.stack() as values:
                 if isinstance(state.value, str):

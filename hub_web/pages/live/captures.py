@@ -81,20 +81,16 @@ def _card(capture: CaptureInfo, values: Mapping[Place, str], show: Show) -> None
         if capture.problem:
             sb.problem(capture.problem)
         sb.facts(
-            {
-                text("Values"): ", ".join(_value(each, values) for each in capture.topics),
-                text("Messages"): text.number(capture.messages),
-                text("Size"): f"{size(capture.bytes)}, " + text.count(capture.files, "{n} file", "{n} files"),
-                text("Gaps"): text.number(capture.gaps) if capture.gaps else "",
-                text("Since"): view.ago(capture.created_at),
-            }
+            (text("Values"), ", ".join(_value(each, values) for each in capture.topics)),
+            (text("Messages"), text.number(capture.messages)),
+            (text("Size"), f"{size(capture.bytes)}, " + text.count(capture.files, "{n} file", "{n} files")),
+            (text("Gaps"), text.number(capture.gaps) if capture.gaps else ""),
+            (text("Since"), view.ago(capture.created_at)),
         )
         with sb.folded(text("As code")):
             sb.facts(
-                {
-                    text("Topics"): ", ".join(each.topic for each in capture.topics),
-                    text("Format"): capture.format + (" (zstd)" if capture.zstd else ""),
-                }
+                (text("Topics"), ", ".join(each.topic for each in capture.topics)),
+                (text("Format"), capture.format + (" (zstd)" if capture.zstd else "")),
             )
         if not capture.owner:
             sb.note(text("What watchers see, kept for their back-tests."), classes="sb-small")

@@ -64,12 +64,10 @@ async def _is_meant(message: PublishBody, broker: str) -> bool:
     def show() -> None:
         kept = text("Yes, until it is replaced") if message.retain else text("No")
         sb.facts(
-            {
-                text("Broker"): broker,
-                text("Topic"): message.topic,
-                text("Kept by the broker"): kept,
-                text("Size"): size(len(message.payload.encode())),
-            }
+            (text("Broker"), broker),
+            (text("Topic"), message.topic),
+            (text("Kept by the broker"), kept),
+            (text("Size"), size(len(message.payload.encode()))),
         )
         sb.problem(
             text("This is sent as it is, and devices may act on it at once."),

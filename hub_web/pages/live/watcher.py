@@ -173,16 +173,14 @@ class _Watcher:
             every = "" if shown.predicate else every
             sees = {name: source_line(source) for name, source in shown.topics.items()}
             with sb.folded(text("As code")) if sees else nullcontext():
-                sb.facts(sees)
+                sb.facts(*sees.items())
             sb.facts(
-                {
-                    text("It looks"): shown.schedule or every or text("when a value changes"),
-                    text("Next time"): view.at(shown.next_at),
-                    text("Fired"): text.number(shown.fired),
-                    text("Looked"): text.count(shown.evaluations, "{n} time", "{n} times"),
-                    text("Asked a model"): text.count(shown.model_calls, "{n} time", "{n} times"),
-                    text("Cost"): text.count(shown.tokens, "{n} token", "{n} tokens"),
-                }
+                (text("It looks"), shown.schedule or every or text("when a value changes")),
+                (text("Next time"), view.at(shown.next_at)),
+                (text("Fired"), text.number(shown.fired)),
+                (text("Looked"), text.count(shown.evaluations, "{n} time", "{n} times")),
+                (text("Asked a model"), text.count(shown.model_calls, "{n} time", "{n} times")),
+                (text("Cost"), text.count(shown.tokens, "{n} token", "{n} tokens")),
             )
         with sb.card(text("Why it did something, or nothing"), icon="troubleshoot"):
             if not self._looks:

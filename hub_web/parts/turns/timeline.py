@@ -135,14 +135,12 @@ class Timeline:
         if detail.error:
             sb.Words("p", text.message(detail.error), "sb-span-error")
         sb.facts(
-            {
-                text("What"): self._names[span.kind],
-                text("State"): self._outcome(span),
-                text("Device"): self._devices.get(device, device) if device else "",
-                text("Began"): text("after {time}", time=milliseconds(span.start_ms)),
-                text("Took"): milliseconds(span.ms),
-                **self._facts(detail),
-            }
+            (text("What"), self._names[span.kind]),
+            (text("State"), self._outcome(span)),
+            (text("Device"), self._devices.get(device, device) if device else ""),
+            (text("Began"), text("after {time}", time=milliseconds(span.start_ms))),
+            (text("Took"), milliseconds(span.ms)),
+            *self._facts(detail).items(),
         )
         show_work(detail.arguments, detail.result)
 
