@@ -5,6 +5,7 @@ Imports nothing heavy: every command goes through here, also those that must sta
 
 import errno
 import os
+import shutil
 import tomllib
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -55,13 +56,14 @@ class Home:
             )
         return home
 
-    def unchecked_settings(self) -> dict[str, Any]:
-        """Return the tables of ``strawberry.toml`` for what cannot wait until they are checked.
+    def unchecked_table(self, name: str) -> dict[str, Any]:
+        """Return a table of ``strawberry.toml`` for what cannot wait until it is checked.
 
-        The check reports what is wrong with them.
+        The check reports what is wrong with it.
         """
         with suppress(OSError, ValueError, RecursionError):
-            return tomllib.loads((self.directory / "strawberry.toml").read_text("utf-8"))
+            found = tomllib.loads((self.directory / "strawberry.toml").read_text("utf-8")).get(name)
+            return found if isinstance(found, dict) else {}
         return {}
 
     hub = _Below("hub")
@@ -110,6 +112,12 @@ def explained(error: OSError) -> tuple[str, str]:
         if home.is_relative_to(file) or file.is_relative_to(home):
             hint = "Give yourself the right to write there, or set STRAWBERRY_HOME to another directory."
     return f"{name}: {error.strerror or error}" if name else error.strerror or str(error), hint
+
+
+def discard_restore(home: Home) -> None:
+    """Remove what was unpacked or uploaded, unless its restore was decided."""
+    if not home.restore_plan.exists():
+        shutil.rmtree(home.directory / STAGE, ignore_errors=True)
 
 
 def only_hub(home: Home) -> AbstractContextManager[None]:

@@ -107,7 +107,7 @@ class Tray:
         """Look for the spoke, and show the icon, or the window where there is no tray."""
         self.watch.start()
         if self._settings.shortcut and sys.platform == "linux":
-            from tray.portal import listen_for_keys  # D-Bus, which only Linux has
+            from tray.desktop import listen_for_keys  # D-Bus, which only Linux has
 
             listen_for_keys(self._settings.shortcut, lambda: self._background.post(self.window.bring))
         if self._settings.shows_chat or not self._settings.has_tray:
@@ -184,7 +184,7 @@ class Tray:
         if sys.platform != "linux":
             self._balloon(title, text)
             return
-        from tray.notifications import notify
+        from tray.desktop import notify
 
         def follow(is_clicked: bool | None) -> None:
             if is_clicked is None:

@@ -35,11 +35,7 @@ _NOT_IN_NAMES: Final = frozenset('\\:*?"<>|' if os.name == "nt" else "\0")
 
 
 def unpack(
-    home: Home,
-    source: BinaryIO,
-    passphrase: SecretStr,
-    *,
-    progress: Progress = lambda _done, _all: None,
+    home: Home, source: BinaryIO, passphrase: SecretStr, *, progress: Progress = lambda _done, _all: None
 ) -> BackupContents:
     """Unpack a backup into the home's staging directory, and check it; nothing else of the home is touched.
 

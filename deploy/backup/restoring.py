@@ -94,12 +94,6 @@ def is_untouched(home: Home) -> bool:
     return not json.loads(home.restore_plan.read_bytes())["is_settled"]
 
 
-def discard(home: Home) -> None:
-    """Remove what was unpacked or uploaded, unless its restore was decided."""
-    if not home.restore_plan.exists():
-        shutil.rmtree(home.directory / STAGE, ignore_errors=True)
-
-
 def _settle(home: Home, files: Path, revoke: Collection[str]) -> None:
     """Keep revoked tokens revoked, over HTTP and at the embedded broker."""
     old = home.hub / "hub.db"

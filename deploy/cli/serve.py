@@ -67,13 +67,9 @@ def _start(options: argparse.Namespace, *, quiet: bool = False) -> Home:
     # systemd aborts a service that is silent; this writes where each thread was.
     faulthandler.enable(2)
     make_private_directory(home.directory)
-    set_up_logging(debug=options.debug, quiet=quiet, as_json=_logs_json(home))
+    as_json = home.unchecked_table("log").get("format") == "json"
+    set_up_logging(debug=options.debug, quiet=quiet, as_json=as_json)
     return home
-
-
-def _logs_json(home: Home) -> bool:
-    log = home.unchecked_settings().get("log")
-    return isinstance(log, dict) and log.get("format") == "json"
 
 
 def up(options: argparse.Namespace) -> None:
@@ -196,9 +192,8 @@ def _broker_ports(options: argparse.Namespace) -> BrokerPorts:
 def _lan(home: Home, options: argparse.Namespace) -> LanOptions:
     if options.insecure_lan:
         note(_WARNING)
-    lan = home.unchecked_settings().get("lan")
     is_given = options.lan or options.insecure_lan
-    by_settings = not is_given and isinstance(lan, dict) and lan.get("enabled") is True
+    by_settings = not is_given and home.unchecked_table("lan").get("enabled") is True
     exposure: Exposure = (
         "insecure" if options.insecure_lan else "tls" if options.lan or by_settings else "loopback"
     )
@@ -277,13 +272,7 @@ async def _serve_child(opening: "AbstractAsyncContextManager[Spoke]", report: Re
 
 
 def _spoke_settings(home: Home, options: argparse.Namespace) -> "SpokeSettings":
-    from deploy.settings.settings import (
-        read_gateway,
-        read_household,
-        read_limits,
-        read_models,
-        read_voice,
-    )
+    from deploy.settings.settings import read_gateway, read_household, read_limits, read_models, read_voice
     from spoke.settings import SpokeSettings
 
     folders = tuple(Path(folder).absolute() for folder in options.skills or [home.skills])

@@ -14,16 +14,7 @@ from deploy.cli.terminal.arguments import add_hub_arguments, add_spoke_arguments
 from deploy.cli.terminal.output import Output, columns, note
 from deploy.cli.terminal.parser import Actions, Parser
 from deploy.directory import Home
-from deploy.service.plan import (
-    KINDS,
-    MEMORY,
-    Kind,
-    ServicePlan,
-    is_size,
-    own_code,
-    own_program,
-    typed,
-)
+from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, is_size, own_code, own_program, typed
 from deploy.service.systemd import Systemd
 from identity.files import make_private_directory
 from spoke.membership.enrolment import FILE_NAME

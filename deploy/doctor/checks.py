@@ -1,12 +1,13 @@
-"""What can be told of the machine itself: does it have what hub or spoke needs."""
+"""What can be told of the machine itself: does it have what hub or spoke needs, and what speech needs."""
 
+import asyncio
 import os
 import platform
 import shutil
 import sqlite3
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,15 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from agent_core.search.vectors import vectors_package
+from contracts.errors import StrawberryError
 from contracts.phrases import Phrase
+from deploy.directory import Home
+from deploy.settings.settings import read_voice
 from spoke.landlock import has_landlock
 
 if TYPE_CHECKING:
     from contracts.answers.devices import DeviceAnswer
+    from voice.wyoming.discovery import Domain
 
 _OLDEST_PYTHON: Final = (3, 11)
 _MB: Final = 1024**2
@@ -186,10 +191,7 @@ def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:
             yield failed(
                 "skill",
                 Phrase(
-                    "{skill} on {device}: {reason}",
-                    skill=each.skill,
-                    device=device.name,
-                    reason=each.reason,
+                    "{skill} on {device}: {reason}", skill=each.skill, device=device.name, reason=each.reason
                 ),
                 "The log of the device has the whole error.",
             )
@@ -201,3 +203,68 @@ def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:
             f"{device.name}: {newest}",
             "'strawberry devices list --json' shows all of its problems; everything else of it works.",
         )
+
+
+def check_voice(home: Home) -> Iterator[Check]:
+    """Look at what speech needs where it is on; the sound card is not opened, as a spoke may use it."""
+    from voice.opening import open_engines
+
+    settings = read_voice(home)
+    if not settings.enabled:
+        return
+    try:
+        engines = open_engines(settings)
+    except StrawberryError as error:
+        yield failed("voice", error.message, error.hint)
+        return
+    used = ", ".join(dict.fromkeys((settings.wake_engine, *engines.speech_to_text, *engines.text_to_speech)))
+    yield passed("voice", used)
+    domains: dict[Domain, Iterable[str]] = {"asr": engines.speech_to_text, "tts": engines.text_to_speech}
+    for domain, servers in domains.items():
+        yield from [
+            asyncio.run(_speech_server(name, domain)) for name in servers if name.startswith("wyoming")
+        ]
+    names = (settings.microphone, settings.loudspeaker)
+    if all(name.startswith("file:") for name in names):
+        return
+    try:
+        from voice.sound.card import devices
+
+        found = devices()
+    except StrawberryError as error:
+        yield failed("sound", error.message, error.hint)
+        return
+    for what, name, fitting in (
+        ("microphone", settings.microphone, [each.name for each in found if each.inputs]),
+        ("loudspeaker", settings.loudspeaker, [each.name for each in found if each.outputs]),
+    ):
+        if name.startswith("file:"):
+            continue
+        is_there = any(name.casefold() in each.casefold() for each in fitting)
+        missing = (
+            Phrase("there is no {what} {name!r}", what=what, name=name) if name else f"there is no {what}"
+        )
+        hint = "Plug one in, let this user use it (group audio), or set it in [voice]."
+        detail = name or ", ".join(fitting[:3])
+        yield Check(what, ok=is_there, detail=detail if is_there else missing, hint="" if is_there else hint)
+
+
+async def _speech_server(name: str, domain: "Domain") -> Check:
+    """Ask a Wyoming server whether it has what the settings want of it."""
+    from voice.engines.wyoming import server_of
+    from voice.wyoming.connection import Address
+    from voice.wyoming.discovery import offers
+
+    where, title = server_of(name.partition("://")[2], domain), "Wyoming server"
+    if not isinstance(where, Address):
+        try:
+            return passed(title, str(await where()))
+        except StrawberryError as error:
+            return failed(title, error.message, error.hint)
+    if await offers(where, domain):
+        return passed(title, str(where))
+    what = "speech to text" if domain == "asr" else "text to speech"
+    hint = "Check that it runs, and its address in [voice]."
+    return failed(
+        title, Phrase("{server} does not answer as a server for {what}", server=where, what=what), hint
+    )

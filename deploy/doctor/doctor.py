@@ -23,10 +23,10 @@ from deploy.doctor.checks import (
     check_memory,
     check_python,
     check_search,
+    check_voice,
     failed,
     passed,
 )
-from deploy.doctor.voice_checks import check_voice
 from deploy.service.plan import KINDS
 from deploy.service.systemd import ServiceState, Systemd
 from deploy.settings.settings import (
@@ -59,13 +59,7 @@ class Ask(Protocol):
         """Ask."""
 
 
-def examine(
-    home: Home,
-    *,
-    ask: Ask,
-    elsewhere: bool = False,
-    from_inside: bool = False,
-) -> Iterator[Check]:
+def examine(home: Home, *, ask: Ask, elsewhere: bool = False, from_inside: bool = False) -> Iterator[Check]:
     """Look at this installation, one thing after another.
 
     Args:

@@ -63,16 +63,6 @@ def check_token(token: str) -> SecretStr:
     return SecretStr(token)
 
 
-def read_rules(home: Home) -> HomeAssistantRules:
-    """Return which entities are used, and which are changed only after a question.
-
-    Raises:
-        ConfigError: If the settings cannot be used.
-    """
-    kept = set(HomeAssistantRules.model_fields)
-    return HomeAssistantRules(**read_access_table(home).model_dump(include=kept))
-
-
 async def try_home_assistant(home: Home, url: str, token: SecretStr) -> HomeAssistantTrial:
     """Try address and token as the hub would use them.
 

@@ -53,7 +53,11 @@ async def local_spoke(
     Args:
         first: A process that `start_process` has started.
     """
-    insecure = bus.kind == "mosquitto" and all(map(_must_be_accepted, bus.addresses or (bus.url,)))
+    # A spoke uses such an address only with ``--insecure``.
+    readable = (
+        each.startswith("mqtt://") and not is_loopback(host_of(each)) for each in bus.addresses or (bus.url,)
+    )
+    insecure = bus.kind == "mosquitto" and all(readable)
     parameters = {"hub_url": hub_url, "hub_key": registry.key.kid, "insecure": insecure}
     spoke = LocalSpoke(home, registry, parameters, report, samples=samples)
     async with open_tasks() as tasks:
@@ -252,8 +256,3 @@ class LocalSpoke:
 
 def _named(entry: "Entry") -> str:
     return f"{entry.display_name} ({entry.id})"
-
-
-def _must_be_accepted(url: str) -> bool:
-    # A spoke uses it only with ``--insecure``.
-    return url.startswith("mqtt://") and not is_loopback(host_of(url))

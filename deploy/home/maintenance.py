@@ -14,8 +14,8 @@ from contracts.answers.devices import DeviceAnswer
 from contracts.answers.system import HomeAssistantRules, HomeAssistantTrial, McpServers
 from contracts.errors import ConfigError, InvalidMessage
 from contracts.validation import explain
-from deploy.directory import STAGE, Home
-from deploy.home.home_assistant import read_rules
+from deploy.directory import STAGE, Home, discard_restore
+from deploy.home.home_assistant import read_access_table
 from deploy.home.running import Restart
 from deploy.logs.logs import RedactingFormatter, keep_lines
 from deploy.settings.options import LanOptions, check_lan_ports
@@ -30,6 +30,7 @@ from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAcces
 from hub_server.system.logs import LogRing
 from identity.files import is_held
 
+_RULES: Final = set(HomeAssistantRules.model_fields)
 _SHARED: Final[
     dict[str, tuple[type[Household | HomeAssistantRules], type[Household | HomeAssistantTable]]]
 ] = {
@@ -66,7 +67,7 @@ class Maintenance:
         self.logs = keep_lines(LogRing(RedactingFormatter("%(message)s")))
         self.upload = home.directory / STAGE / "upload.age"
         # What an earlier run has left, that was not decided to be restored.
-        self._discard()
+        discard_restore(home)
 
     @property
     def can_restart(self) -> bool:
@@ -139,7 +140,7 @@ class Maintenance:
         """Return what the settings say of the household, or of the entities of Home Assistant."""
         if issubclass(kind, Household):
             return read_household(self._home)
-        return read_rules(self._home)
+        return HomeAssistantRules(**read_access_table(self._home).model_dump(include=_RULES))
 
     def write_settings(self, changed: Settings) -> Settings:
         """Write what is given of it into its table."""
@@ -209,10 +210,6 @@ class Maintenance:
             raise ConfigError(
                 "no backup was uploaded", hint="PUT /api/system/restore sends it in pieces."
             ) from None
-
-    def _discard(self) -> None:
-        if not self._home.restore_plan.exists():
-            shutil.rmtree(self._home.directory / STAGE, ignore_errors=True)
 
 
 def _check_place(settings: Household | HomeAssistantRules) -> None:

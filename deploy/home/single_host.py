@@ -6,9 +6,8 @@ two cores one is theirs: three processes that import at once would keep each oth
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from contracts import own_version
@@ -43,12 +42,13 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
             one of ours.
     """
     wanted = options.hub.broker or (None if _names_broker(home) else "embedded")
-    if wanted is not None and "://" not in wanted and wanted not in ("embedded", "mosquitto"):
+    is_run = wanted in ("embedded", "mosquitto")
+    if wanted is not None and "://" not in wanted and not is_run:
         raise ConfigError(
             f"{wanted!r} is not a broker",
             hint="Use embedded, mosquitto, or an address such as mqtt://host:1883.",
         )
-    if options.hub.trust and wanted in ("embedded", "mosquitto"):
+    if options.hub.trust and is_run:
         raise ConfigError(
             "--trust-broker needs the address of a running broker",
             hint="Add it, for example --broker mqtt://127.0.0.1:1883.",
@@ -59,10 +59,11 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         broker = await stack.enter_async_context(start_broker(home)) if wanted == "embedded" else None
         with quick_imports():
             from deploy.settings.settings import check_settings, read_broker_port
+
         check_settings(home)
         check_hub_ports(options.hub)
         moved = None
-        if wanted in ("embedded", "mosquitto"):
+        if is_run:
             await _released(home)
             ports, moved = check_broker_ports(options.ports, options.hub.lan, setting=read_broker_port(home))
             options = replace(options, ports=ports)
@@ -74,13 +75,12 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         )
         if moved is not None:
             report.state("port", f"  {moved}", port=options.ports.mqtt)
-        await _run(stack, home, wanted, options, broker, report, restart)
+        await _Start(home, options, report, restart, stack, wanted, is_run, broker).run()
 
 
 def _names_broker(home: Home) -> bool:
     """Return whether the settings name a broker, not only the port of ours."""
-    table = home.unchecked_settings().get("broker", {})
-    return not isinstance(table, dict) or bool(table.keys() - {"port"})
+    return bool(home.unchecked_table("broker").keys() - {"port"})
 
 
 async def _released(home: Home) -> None:
@@ -91,101 +91,94 @@ async def _released(home: Home) -> None:
         await asyncio.sleep(limits.HOST_LOCK_LOOK_S)
 
 
-async def _run(
-    stack: AsyncExitStack,
-    home: Home,
-    wanted: str | None,
-    options: UpOptions,
-    broker: Child | None,
-    report: Reporter,
-    restart: Restart,
-) -> None:
+@dataclass
+class _Start:
+    """A start of everything, once its settings and ports are checked.
+
+    Attributes:
+        wanted: The broker, or its address; None for the one of the settings.
+        is_run: Whether that is one to be run.
+        broker: The process of the embedded one, which waits.
+    """
+
+    home: Home
+    options: UpOptions
+    report: Reporter
+    restart: Restart
+    stack: AsyncExitStack
+    wanted: str | None
+    is_run: bool
+    broker: Child | None
     spoke: Child | None = None
 
-    async def load_rest() -> None:
-        """Start the spoke's process, which loads its code, and load the hub's."""
-        nonlocal spoke
-        if options.spoke:
-            spoke = await stack.enter_async_context(start_process(home, options.samples))
-        _load_hub()
+    async def run(self) -> None:
+        home, options, report = self.home, self.options, self.report
+        lan = await enter_lan(self.stack, home, options.hub.lan, report=report)
+        bus = await self._enter_bus(lan)
+        from deploy.home.local_hub import await_broker, enter_hub, stay
+        from deploy.home.maintenance import Maintenance
 
-    lan = await enter_lan(stack, home, options.hub.lan, report=report)
-    bus = await _enter_bus(stack, home, wanted, broker, options, lan, report, load_rest)
-    from deploy.home.local_hub import await_broker, enter_hub, stay
-    from deploy.home.maintenance import Maintenance
-
-    # Mosquitto's directory is held by this process itself.
-    is_ours = wanted in ("embedded", "mosquitto")
-    ours = [home.broker] * is_ours + [home.spoke] * options.spoke
-    mqtts = options.ports.mqtts if is_ours else None
-    host = Maintenance(home, restart=restart, ours=ours, lan=options.hub.lan, mqtts=mqtts)
-    hub = await enter_hub(stack, home, bus=bus, options=options.hub, lan=lan, report=report, host=host)
-    if spoke is not None:
-        keeping = local_spoke(
-            home,
-            spoke,
-            samples=options.samples,
-            hub_url=hub.url,
-            registry=hub.registry,
-            bus=bus,
-            report=report,
+        # Mosquitto's directory is held by this process itself.
+        ours = [home.broker] * self.is_run + [home.spoke] * options.spoke
+        mqtts = options.ports.mqtts if self.is_run else None
+        host = Maintenance(home, restart=self.restart, ours=ours, lan=options.hub.lan, mqtts=mqtts)
+        hub = await enter_hub(
+            self.stack, home, bus=bus, options=options.hub, lan=lan, report=report, host=host
         )
-        serving = await stack.enter_async_context(keeping)
-        await await_broker(hub, report=report)
-        await serving.first_report()
-    await await_broker(hub, report=report)
-    report.ready(
-        'Ready. Try: strawberry chat "turn on the lamp"   Ctrl-C ends.',
-        status=f"hub at {hub.url} with the broker {bus.url}",
-        hub=hub.url,
-        broker=bus.url,
-    )
-    await stay(home, hub, restart)
-
-
-def _load_hub() -> None:
-    """Import what runs the hub, which takes half a second, and longer with garbage collection."""
-    with quick_imports():
-        import hub_web  # noqa: F401
-        from deploy.home import local_hub, maintenance  # noqa: F401
-
-
-async def _enter_bus(
-    stack: AsyncExitStack,
-    home: Home,
-    wanted: str | None,
-    first: Child | None,
-    options: UpOptions,
-    lan: "Lan | None",
-    report: Reporter,
-    load_rest: Callable[[], Awaitable[None]],
-) -> "BusSettings":
-    """Run a broker where one is to be run, and settle how the hub uses it.
-
-    Args:
-        load_rest: Loads what else is needed, while the broker opens its ports.
-    """
-    with quick_imports():
-        from deploy.home.brokers.processes import enter_embedded, enter_mosquitto
-
-    if wanted in ("embedded", "mosquitto"):
-        if first is not None:
-            broker = await enter_embedded(
-                stack, home, first, ports=options.ports, lan=lan, report=report, meanwhile=load_rest
+        if self.spoke is not None:
+            keeping = local_spoke(
+                home,
+                self.spoke,
+                samples=options.samples,
+                hub_url=hub.url,
+                registry=hub.registry,
+                bus=bus,
+                report=report,
             )
-        else:
-            await load_rest()
-            broker = await enter_mosquitto(stack, home, ports=options.ports, lan=lan, report=report)
-        from deploy.home.brokers.bus import own_bus
+            serving = await self.stack.enter_async_context(keeping)
+            await await_broker(hub, report=report)
+            await serving.first_report()
+        await await_broker(hub, report=report)
+        report.ready(
+            'Ready. Try: strawberry chat "turn on the lamp"   Ctrl-C ends.',
+            status=f"hub at {hub.url} with the broker {bus.url}",
+            hub=hub.url,
+            broker=bus.url,
+        )
+        await stay(home, hub, self.restart)
 
-        return own_bus(home, broker.urls[0], broker)
-    await load_rest()
-    from deploy.home.brokers.bus import choose_bus
+    async def _load_rest(self) -> None:
+        """Start the spoke's process, which loads its code, and load the hub's, which takes half a second."""
+        if self.options.spoke:
+            starting = start_process(self.home, self.options.samples)
+            self.spoke = await self.stack.enter_async_context(starting)
+        with quick_imports():
+            import hub_web  # noqa: F401
+            from deploy.home import local_hub, maintenance  # noqa: F401
 
-    bus = await choose_bus(home, wanted, trust=options.hub.trust)
-    awaited = bus.kind == "embedded" and not bus.is_ours()
-    lines = [f"  broker   {bus.url} ({'no broker answers there yet' if awaited else _KINDS[bus.kind]})"]
-    if bus.kind == "shared" and bus.login is None:
-        lines.append("           without a login: [broker] in strawberry.toml may name one")
-    report.state("broker", *lines, kind=bus.kind, url=bus.url)
-    return bus
+    async def _enter_bus(self, lan: "Lan | None") -> "BusSettings":
+        """Run a broker where one is to be run, and settle how the hub uses it."""
+        stack, home, ports, report = self.stack, self.home, self.options.ports, self.report
+        with quick_imports():
+            from deploy.home.brokers.processes import enter_embedded, enter_mosquitto
+        if self.is_run:
+            if self.broker is not None:
+                broker = await enter_embedded(
+                    stack, home, self.broker, ports=ports, lan=lan, report=report, meanwhile=self._load_rest
+                )
+            else:
+                await self._load_rest()
+                broker = await enter_mosquitto(stack, home, ports=ports, lan=lan, report=report)
+            from deploy.home.brokers.bus import own_bus
+
+            return own_bus(home, broker.urls[0], broker)
+        await self._load_rest()
+        from deploy.home.brokers.bus import choose_bus
+
+        bus = await choose_bus(home, self.wanted, trust=self.options.hub.trust)
+        awaited = bus.kind == "embedded" and not bus.is_ours()
+        lines = [f"  broker   {bus.url} ({'no broker answers there yet' if awaited else _KINDS[bus.kind]})"]
+        if bus.kind == "shared" and bus.login is None:
+            lines.append("           without a login: [broker] in strawberry.toml may name one")
+        report.state("broker", *lines, kind=bus.kind, url=bus.url)
+        return bus

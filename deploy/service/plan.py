@@ -19,7 +19,7 @@ COMMANDS: Final[dict[Kind, tuple[str, ...]]] = {"up": ("up",), "hub": ("hub",), 
 MEMORY: Final[dict[Kind, str]] = {"up": "3584M", "hub": "3584M", "spoke": "1G"}
 """Default caps. A hub runs up to five sandbox processes of up to 450 MB; a spoke with models runs one."""
 _SIZE: Final = re.compile(r"[1-9][0-9]*[KMG]")
-_ABOUT: Final[dict[Kind, str]] = {
+ABOUT: Final[dict[Kind, str]] = {
     "up": "Strawberry: broker, hub and spoke of this machine",
     "hub": "Strawberry hub",
     "spoke": "Strawberry spoke: the skills of this machine",
@@ -49,14 +49,6 @@ class ServicePlan:
     code: tuple[Path, ...] = ()
     memory: str = ""
     user: str | None = None
-
-    @property
-    def name(self) -> str:
-        return name_of(self.kind)
-
-    @property
-    def about(self) -> str:
-        return _ABOUT[self.kind]
 
     @property
     def words(self) -> tuple[str, ...]:

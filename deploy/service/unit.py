@@ -7,7 +7,7 @@ from typing import Final
 
 from contracts.errors import ConfigError
 from deploy import limits
-from deploy.service.plan import ServicePlan
+from deploy.service.plan import ABOUT, ServicePlan, name_of
 
 WATCHDOG_S: Final = 60
 """Longer than the 30 s after which a process ends itself (`deploy.home.running`): for one whose watch stands
@@ -107,7 +107,7 @@ def _hub_protections(plan: ServicePlan) -> Iterator[str]:
 
 def _unit(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
     yield "[Unit]"
-    yield f"Description={plan.about}"
+    yield f"Description={ABOUT[plan.kind]}"
     if style.system:
         yield "Wants=network-online.target"
         yield "After=network-online.target"
@@ -137,7 +137,7 @@ def _service(plan: ServicePlan, style: UnitStyle) -> Iterator[str]:
     yield f"MemoryMax={plan.memory}"
     yield "OOMPolicy=continue"
     yield "TasksMax=512"
-    yield f"SyslogIdentifier={plan.name}"
+    yield f"SyslogIdentifier={name_of(plan.kind)}"
     yield from protections(style, writable=(plan.home, *plan.writable))
     if style.system and plan.kind == "hub":
         yield from _hub_protections(plan)

@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import tzlocal
-from pydantic import (
-    BaseModel,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from agent_core.models.entries import (
     SETTINGS_FILE,

@@ -172,12 +172,7 @@ class _Chat:
     def _box(self, question: str, turn: str, files: Sequence[ChatFile]) -> TurnBox:
         with self._thread:
             return TurnBox(
-                question,
-                turn=turn,
-                on_edit=self._edit,
-                on_retry=self._retry,
-                names=self._names,
-                files=files,
+                question, turn=turn, on_edit=self._edit, on_retry=self._retry, names=self._names, files=files
             )
 
     # -- saying something ---------------------------------------------------------------------------

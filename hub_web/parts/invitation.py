@@ -38,6 +38,5 @@ def show_invitation(name: str, invitation: InvitationAnswer) -> None:
         sb.Words("p", text("Run this in a terminal of the device. It works once."))
         sb.code(line, label=text("Command")).classes("sb-wrap")
         sb.facts(
-            (text("Expires"), view.at(invitation.expires_at)),
-            (text("Key of the hub"), invitation.hub_key),
+            (text("Expires"), view.at(invitation.expires_at)), (text("Key of the hub"), invitation.hub_key)
         )

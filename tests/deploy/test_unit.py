@@ -13,7 +13,7 @@ import pytest
 
 from contracts.errors import ConfigError
 from deploy.cli.tray import start_command
-from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, own_program, typed
+from deploy.service.plan import KINDS, MEMORY, Kind, ServicePlan, name_of, own_program, typed
 from deploy.service.unit import UnitStyle, render
 from tests.requirements import require
 
@@ -34,7 +34,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(kind: Kind, scope: str, tmp_pat
     home.mkdir()
     system = scope == "system"
     plan = _plan(kind, home, f"--skills={home}", user="root" if system else None)
-    unit = tmp_path / f"{plan.name}.service"
+    unit = tmp_path / f"{name_of(plan.kind)}.service"
     unit.write_text(render(plan, UnitStyle(system=system)))
     (tmp_path / "run").mkdir()
     checked = subprocess.run(

@@ -14,7 +14,7 @@ from tests.e2e.house import PATIENCE_S, House, Spoke, wait_for
 from tests.model_server import Reply, Says, Script, SeenRequest, calls
 from tests.tray.desktop import Desktop
 from tests.tray.program import Program, start
-from tray.notifications import notify
+from tray.desktop import notify
 
 NAME = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"

@@ -8,7 +8,7 @@ from dbus_fast import Message, MessageType, Variant
 from dbus_fast.aio import MessageBus
 
 from tests.tray.desktop import Desktop
-from tray.portal import PATH, PORTAL, REQUEST, SHORTCUTS, wait_for_keys
+from tray.desktop import PATH, PORTAL, REQUEST, SHORTCUTS, wait_for_keys
 
 _SESSION = f"{PATH}/session/one"
 

@@ -13,7 +13,7 @@ from zeroconf.asyncio import AsyncZeroconf
 
 from contracts.errors import ConfigError, SoundError, SpeechError
 from deploy.directory import Home
-from deploy.doctor.voice_checks import check_voice
+from deploy.doctor.checks import check_voice
 from tests.hub_registry.spokes import eventually
 from tests.ports import free_port
 from tests.voice.spoken import frames, spoken

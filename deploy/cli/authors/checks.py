@@ -69,9 +69,7 @@ def lint(options: argparse.Namespace) -> int:
             raise ConfigError(f"{path} has no skill to look at", hint=_NEW)
     names = ", ".join(skill.name for skill in found.skills)
     Output(options.json).rows(
-        advice,
-        columns("where", "problem", "advice"),
-        empty=f"Nothing to improve: {names}.",
+        advice, columns("where", "problem", "advice"), empty=f"Nothing to improve: {names}."
     )
     return 1 if advice else 0
 

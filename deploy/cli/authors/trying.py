@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deploy.cli.authors.checks import path_of
+from deploy.cli.authors import checks
 from deploy.cli.terminal.output import note
+from deploy.cli.terminal.parser import Actions
 from deploy.directory import Home
 from deploy.logs.terminal import visible
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from agent_core.tools.toolset import SandboxSession
     from spoke.settings import SpokeSettings
 
+_PATH: Final = "a skill by its name, a file or a folder; default: all skills of this machine"
 _HELP: Final = """\
 search WORDS      the tool search_skills
 describe PATH     the tool describe_function
@@ -49,7 +51,7 @@ def try_skills(options: argparse.Namespace) -> None:
     from deploy.settings.settings import read_household
     from spoke.settings import SpokeSettings
 
-    home, path = Home.find(), path_of(options.path)
+    home, path = Home.find(), checks.path_of(options.path)
     with _alone(path) if is_skill(path) else nullcontext(path) as folder:
         settings = SpokeSettings(
             home=home.directory,
@@ -268,3 +270,19 @@ def _object(line: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return given if isinstance(given, dict) else {}
+
+
+def add_author_actions(actions: Actions) -> None:
+    """Declare the actions of 'strawberry skills' that are for authors."""
+    command = actions.add_parser("new", run=checks.new)
+    command.takes("name", "in small letters, for example coffee")
+    command.takes("--folder", "where to put it; default: skills of this machine", metavar="DIR")
+    command = actions.add_parser("test", run=checks.test)
+    command.takes("path", _PATH, nargs="?")
+    command.takes("pytest", "for pytest, behind --: -- -k cups -x", metavar="OPTION", nargs="*")
+    command = actions.add_parser("try", run=try_skills)
+    command.takes("path", _PATH, nargs="?")
+    command.takes("--samples", "samples to offer too, as media,lamp", metavar="NAMES", default="none")
+    command.add_flag("--triggers", "run methods at times and events, too")
+    command.add_flag("--json-lines", "for programs: one JSON object a line, both ways")
+    actions.add_parser("lint", run=checks.lint).takes("path", _PATH, nargs="?")

@@ -28,9 +28,7 @@ def turns(options: argparse.Namespace) -> None:
         return
     path = api("turns", limit=options.limit, outcome=options.outcome, since=options.since)
     output.rows(
-        client.get(path, TurnPage).turns,
-        _cells,
-        empty="There is no such turn. 'strawberry chat' starts one.",
+        client.get(path, TurnPage).turns, _cells, empty="There is no such turn. 'strawberry chat' starts one."
     )
 
 

@@ -68,7 +68,7 @@ def find_hub(home: Home, *, url: str | None = None, token: str | None = None) ->
         )
     if not token.isascii() or not token.isprintable():
         raise ConfigError("the token has characters that no token has", hint="A token is one line of text.")
-    authorities = _authorities(home) if _is_secure(target) else ""
+    authorities = _authorities(home) if urlsplit(target).scheme == "https" else ""
     return HubClient(target, token=token, authorities=authorities, token_from=token_from)
 
 
@@ -118,10 +118,6 @@ def _checked(url: str) -> str:
     if not usable:
         raise ConfigError(f"{url!r} is not the address of a hub", hint="For example http://127.0.0.1:8321.")
     return url
-
-
-def _is_secure(url: str) -> bool:
-    return urlsplit(url).scheme == "https"
 
 
 def _authorities(home: Home) -> str:

@@ -14,12 +14,12 @@ from agent_core.sentences.responses import bytes_text
 from contracts.errors import ConfigError
 from deploy.backup.contents import temporary_directory
 from deploy.backup.reading import unpack
-from deploy.backup.restoring import check_unused, complete, discard, has_data, is_untouched, plan
+from deploy.backup.restoring import check_unused, complete, has_data, is_untouched, plan
 from deploy.backup.writing import check_passphrase, write_backup
 from deploy.cli.terminal.asking import is_sure, secret_in, typed_unseen
 from deploy.cli.terminal.output import Output, note, progress_line
 from deploy.cli.terminal.parser import Parser
-from deploy.directory import Home, only_hub
+from deploy.directory import Home, discard_restore, only_hub
 from hub_server.system.host import BackupContents
 from identity.files import make_private_directory
 
@@ -93,7 +93,7 @@ def restore(options: argparse.Namespace) -> int:
             plan(home, revoke=revoke)
             return _completed(home, options)
         finally:
-            discard(home)
+            discard_restore(home)
 
 
 def _check(home: Home, options: argparse.Namespace) -> int:

@@ -17,11 +17,10 @@ from contracts.answers.skills import (
     SentencesOfSkill,
 )
 from contracts.errors import ConfigError, StrawberryError
-from deploy.cli.authors import add_author_actions
+from deploy.cli.authors.trying import add_author_actions
 from deploy.cli.client import api, hub_of
 from deploy.cli.hub import skill_packages
-from deploy.cli.hub.calling import MethodCall, ask_for_secrets, call_method, typed_value
-from deploy.cli.hub.skill_settings import settings
+from deploy.cli.hub.calling import MethodCall, ask_for_secrets, call_method, settings, typed_value
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.output import Output, columns, note, waiting
 from deploy.cli.terminal.parser import Actions, Parser

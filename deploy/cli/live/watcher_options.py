@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from contracts.errors import ConfigError
@@ -14,10 +13,6 @@ from deploy.cli.terminal.parser import Parser
 
 _NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(.+)")
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
-
-
-def _of_kind(kind: str, text: str) -> tuple[str, str]:
-    return kind, text
 
 
 def add_options(parser: Parser) -> None:
@@ -67,7 +62,9 @@ def add_options(parser: Parser) -> None:
         ("after", "DURATION", "before what it delays, as 20m"),
         ("if-still", "DURATION", "the same; dropped when the condition ends before"),
     ):
-        parser.add_list(f"--{kind}", about, metavar=metavar, dest="then", type=partial(_of_kind, kind))
+        parser.add_list(
+            f"--{kind}", about, metavar=metavar, dest="then", type=lambda text, kind=kind: (kind, text)
+        )
     parser.add_list(
         "--allow",
         "a call that a model may choose: 'devices.nas.CameraSkill.stop node=camera'; a range is "

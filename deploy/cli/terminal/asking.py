@@ -60,8 +60,7 @@ def answer_to(question: str, *, otherwise: str = "Run it in a terminal.") -> boo
             print(file=sys.stderr)
             if not sys.stdin.isatty():
                 raise NobodyToAsk(
-                    "a confirmation is needed, and standard input is no terminal",
-                    hint=otherwise,
+                    "a confirmation is needed, and standard input is no terminal", hint=otherwise
                 )
         answer = line.strip().lower()
         if answer in _YES:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -94,7 +93,11 @@ async def choose_bus(home: Home, url: str | None, *, trust: bool) -> BusSettings
     url = by_number(url)
     failure = await _failure(url)
     if failure is None:
-        raise _foreign(url)
+        raise ConfigError(
+            f"the broker at {url} was not set up by Strawberry, so no token is sent to it",
+            hint=f"A Mosquitto of your own: 'strawberry broker provision {url}'. Another one, with its "
+            "ordinary login: --trust-broker.",
+        )
     if not is_local(url):
         reason, hint = connect_failure(failure, broker_endpoint(url)[1], tls=False)
         raise ConfigError(
@@ -203,19 +206,7 @@ def own_bus(home: Home, url: str, ours: OurBroker, addresses: tuple[str, ...] = 
         ca=ours.ca,
         addresses=addresses or ours.addresses,
         nodes=ours.nodes,
-        is_ours=partial(_is_ours, home, url),
-    )
-
-
-def _is_ours(home: Home, url: str) -> bool:
-    return find_ours(home, url) is not None
-
-
-def _foreign(url: str) -> ConfigError:
-    return ConfigError(
-        f"the broker at {url} was not set up by Strawberry, so no token is sent to it",
-        hint=f"A Mosquitto of your own: 'strawberry broker provision {url}'. Another one, with its "
-        "ordinary login: --trust-broker.",
+        is_ours=lambda: find_ours(home, url) is not None,
     )
 
 

@@ -87,9 +87,7 @@ def only_broker(home: Home) -> AbstractContextManager[None]:
         ConfigError: If another process runs one.
     """
     return only_one(
-        home.broker,
-        what="a broker",
-        hint="Stop it, or set another STRAWBERRY_HOME for a second household.",
+        home.broker, what="a broker", hint="Stop it, or set another STRAWBERRY_HOME for a second household."
     )
 
 

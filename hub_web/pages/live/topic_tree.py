@@ -179,8 +179,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def numbers_in(value: Any, path: str = "", depth: int = 0) -> dict[str, float]:
     """Return the numbers in a value by the path of their field; empty for the value itself."""
-    if isinstance(value, bool):
-        return {path: float(value)}
     if isinstance(value, int | float):
         return {path: float(value)}
     found: dict[str, float] = {}

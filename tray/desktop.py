@@ -1,22 +1,27 @@
-"""Global shortcut from the portal of the desktop, ``org.freedesktop.portal.GlobalShortcuts``."""
+"""The desktop over D-Bus: its global shortcut, from the portal, and its notifications."""
 
 import asyncio
+import html
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from threading import Thread
 from typing import Any, Final
 
 from dbus_fast import DBusError, Message, MessageType, Variant
 from dbus_fast.aio import MessageBus
 
+from tray import limits
+
 PORTAL: Final = "org.freedesktop.portal.Desktop"
 PATH: Final = "/org/freedesktop/portal/desktop"
 SHORTCUTS: Final = "org.freedesktop.portal.GlobalShortcuts"
 REQUEST: Final = "org.freedesktop.portal.Request"
+NOTIFICATIONS: Final = "org.freedesktop.Notifications"
 _NAMES: Final = {"ctrl": "CTRL", "alt": "ALT", "shift": "SHIFT", "super": "LOGO", "meta": "LOGO"}
 _ID: Final = "quick-chat"
+_SIGNALS: Final = ("ActionInvoked", "NotificationClosed")
 
 _log = logging.getLogger(__name__)
 
@@ -165,3 +170,36 @@ class _Portal:
 def _trigger(keys: str) -> str:
     *modifiers, key = (each.strip().lower() for each in keys.split("+"))
     return "+".join((*(_NAMES.get(each, each) for each in modifiers), key))
+
+
+def notify(title: str, text: str, *, shown_ms: int) -> bool | None:
+    """Show a notification; return whether it was clicked, once it is over; None where none is shown."""
+    try:
+        return asyncio.run(_notify(title, text, shown_ms))
+    except OSError as error:
+        _log.info("the desktop shows no notifications: %s", error)
+        return None
+
+
+async def _notify(title: str, text: str, shown_ms: int) -> bool:
+    signals: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+    path = "/org/freedesktop/Notifications"
+
+    def take(message: Message) -> None:
+        if message.message_type == MessageType.SIGNAL and message.member in _SIGNALS:
+            signals.put_nowait((message.member, message.body[0]))
+
+    async with session_bus() as bus:
+        bus.add_message_handler(take)
+        await listen_to(bus, NOTIFICATIONS)
+        (abilities,) = await call(bus, NOTIFICATIONS, path, "GetCapabilities")
+        # A device has chosen what is in the text.
+        body = html.escape(text, quote=False) if "body-markup" in abilities else text
+        given = ["Strawberry", 0, "", title, body, ["default", title], {}, shown_ms]
+        (number,) = await call(bus, NOTIFICATIONS, path, "Notify", "susssasa{sv}i", given)
+        seen = ("", 0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.CLICK_S):
+                while seen[1] != number:
+                    seen = await signals.get()
+        return seen == ("ActionInvoked", number)
