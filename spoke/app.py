@@ -73,11 +73,7 @@ class Spoke:
 
     def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
         """Ask other models from the next message on; return whether they are others."""
-        server = self._server
-        if server is None or (models, kind) == (server.settings.models, server.settings.gateway):
-            return False
-        server.reload_models(models, kind=kind)
-        return True
+        return self._server is not None and self._server.reload_models(models, kind=kind)
 
     async def announced(self) -> None:
         """Wait until status and skills have been published for the first time."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent_core.conversation import take_in
 from agent_core.history import Beginning
-from agent_core.models.entries import GatewayKind, Models
 from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.tools.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
@@ -58,13 +57,14 @@ class Agent:
     """The agent of one spoke; see `chat.service.ChatService`. Its callers are all the owner.
 
     Attributes:
+        settings: Returns them as they are now; other models may be set.
         chat: How people at this device are answered.
         owner: Id of the user to whom this device belongs; what it does is done on their behalf.
         epoch: Of this start of the spoke.
         tasks: Owns the turns, and what they open.
     """
 
-    settings: SpokeSettings
+    settings: Callable[[], SpokeSettings]
     _: KW_ONLY
     chat: ChatSettings
     skills: OwnSkills
@@ -103,7 +103,7 @@ class Agent:
         # Every other agent is the hub's, and so are its rights and files.
         if request.agent in AGENTS:
             self.skills.refresh()
-            language = self.settings.household.language
+            language = self.settings().household.language
             asked = self._words.take(request, user=_OWNER, token="")
             said = request.message if asked is None else asked.offer
             if asked is None or not asked.is_refused:
@@ -117,12 +117,6 @@ class Agent:
 
     async def cancel(self, turn: str, caller: None) -> TurnState:
         return await self._turns.cancel(_OWNER, turn)
-
-    def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
-        """Ask other models of this device from the next turn on."""
-        self.settings = self.settings.model_copy(update={"models": models, "gateway": kind})
-        if self._local is not None:
-            self._local.reload(models, kind=kind)
 
     def model_states(self) -> "list[ModelState]":
         return [] if self._local is None else self._local.states()
@@ -254,7 +248,7 @@ class Agent:
             await self.hub.run(turn, emit, began=began)
         except NotServed as refusal:
             turn.is_without_hub = refusal.by_hub is None
-            is_alone = not self.settings.models.usable
+            is_alone = not self.settings().models.usable
             if turn.request.agent not in AGENTS or (is_alone and refusal.by_hub == "refused"):
                 emit(TurnError(code="refused", message=refusal.message, hint=refusal.hint))
                 return
@@ -271,7 +265,7 @@ class Agent:
 
     async def _answer_here(self, turn: Turn, emit: Emit, *, reason: str, can_act: bool) -> None:
         """Answer with this device's own model."""
-        if not self.settings.models.usable:
+        if not self.settings().models.usable:
             emit(self._no_model(reason, turn.request.message) if can_act else _UNKNOWN)
             return
         from spoke.chat.local_turn import LocalAgent
@@ -295,9 +289,9 @@ class Agent:
         )
 
     def _no_model(self, reason: str, message: str) -> TurnError:
-        models = self.settings.models
+        models = self.settings().models
         said = "; ".join(models.problems) or "no model is configured"
-        examples = self.skills.finder.examples(self.settings.household.language, near=message)
+        examples = self.skills.finder.examples(self.settings().household.language, near=message)
         works = f"You can say: {'; '.join(examples)}." if examples else ""
         hint = " ".join(filter(None, (works, models.hint)))
         return TurnError(

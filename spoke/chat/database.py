@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from contracts.errors import ConfigError, StorageError
 from identity.files import make_private_directory
@@ -67,6 +67,10 @@ class Database:
                 raise _explained(self._path, error) from None
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+
+    async def rows(self, statement: str, *values: object) -> list[Any]:
+        """Run one statement as `run` does; return its rows."""
+        return await self.run(lambda connection: connection.execute(statement, values).fetchall())
 
 
 @asynccontextmanager

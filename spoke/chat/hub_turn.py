@@ -91,7 +91,7 @@ class HubTurns:
     def __init__(
         self, health: HubHealth, *, settings: ChatSettings, push: Callable[[], Awaitable[None]]
     ) -> None:
-        self._health = health
+        self.health = health
         self._settings = settings
         self._push = push
         self._running: dict[str, Hub] = {}
@@ -136,7 +136,7 @@ class HubTurns:
         """
         path = f"/api/turns/{turn}/confirmations/{quote(question, safe='')}"
         answer = await self._running[turn].http.request(
-            "POST", path, {"approve": approve}, bearer=self._health.bearer
+            "POST", path, {"approve": approve}, bearer=self.health.bearer
         )
         if answer.status != 200:
             problem = answer.problem
@@ -150,12 +150,12 @@ class HubTurns:
             NotServed: If it is not.
         """
         # In this order: a hub that falls silent over the push is found out before it gets the message.
-        if not self._health.is_silent:
+        if not self.health.is_silent:
             with suppress(TimeoutError, StrawberryError):
                 async with asyncio.timeout_at(deadlines.pushed):
                     await self._push()
         try:
-            return await self._health.check(until=deadlines.checked)
+            return await self.health.check(until=deadlines.checked)
         except HubUnreachable as error:
             raise NotServed(error.message) from None
 
@@ -170,7 +170,7 @@ class HubTurns:
         try:
             async with asyncio.timeout_at(deadlines.begun):
                 head = await connection.send(
-                    "POST", _CHAT, _body(turn), bearer=self._health.bearer, headers=_headers(turn)
+                    "POST", _CHAT, _body(turn), bearer=self.health.bearer, headers=_headers(turn)
                 )
                 status = head.status
                 if status == 200:
@@ -181,7 +181,7 @@ class HubTurns:
                 reason, hint, code = _refusal(status, await connection.json(at_most=limits.MAX_REFUSAL_BYTES))
         except TimeoutError:
             # The next message does not wait, even where this one can be taken back.
-            self._health.set_silent()
+            self.health.set_silent()
             status, reason = 0, "the hub took the message and went silent"
         except HubUnreachable as error:
             status, reason = 0, error.message
@@ -207,7 +207,7 @@ class HubTurns:
             async with asyncio.timeout_at(deadlines.begun):
                 return await stack.enter_async_context(hub.http.connection())
         except TimeoutError:
-            self._health.set_silent()
+            self.health.set_silent()
             raise NotServed(f"the hub at {hub.http.url} does not answer") from None
         except HubUnreachable as error:
             raise NotServed(error.message) from None
@@ -227,11 +227,11 @@ class HubTurns:
                     "POST",
                     f"/api/turns/{turn}/cancel",
                     {},
-                    bearer=self._health.bearer,
+                    bearer=self.health.bearer,
                     timeout_s=2 * self._settings.hub_s,
                 )
         except TimeoutError:
-            self._health.set_silent()
+            self.health.set_silent()
             raise Unsure(reason) from None
         except HubUnreachable:
             raise Unsure(reason) from None
@@ -248,7 +248,7 @@ class HubTurns:
                 heard = reader.chunks
                 await asyncio.wait({reading}, timeout=self._settings.silent_s)
                 if reader.chunks == heard and not reading.done() and not await self._is_alive():
-                    self._health.set_silent()
+                    self.health.set_silent()
                     reading.cancel()
                     break
         turn.at_hub = reader.last is not None
@@ -256,7 +256,7 @@ class HubTurns:
 
     async def _is_alive(self) -> bool:
         for _ in range(limits.SILENT_HUB_CHECKS):
-            if await self._health.is_alive():
+            if await self.health.is_alive():
                 return True
         return False
 

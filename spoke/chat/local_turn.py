@@ -4,7 +4,7 @@ Imported when the first message needs it: a device without a model of its own ne
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +15,7 @@ from agent_core.gateway.opening import LiveGateway, ModelState
 from agent_core.history import Beginning
 from agent_core.lazy import Lazy
 from agent_core.loop import TurnRequest, run_turn
-from agent_core.models.entries import GatewayKind, Model, Models
+from agent_core.models.entries import Model, Models
 from agent_core.prompt import PromptDevice, context_block, context_sections, devices_section, system_prompt
 from agent_core.provenance import Prompt
 from agent_core.tools.native import native_mode
@@ -48,23 +48,17 @@ class LocalAgent:
         self,
         skills: OwnSkills,
         *,
-        settings: SpokeSettings,
+        settings: Callable[[], SpokeSettings],
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._skills = skills
-        self._household = settings.household
-        self._limits = settings.limits
-        self._models, self._kind = settings.models, settings.gateway
-        self._live: LiveGateway | None = None
+        self._settings = settings
         self._gateway = Lazy(partial(LiveGateway, Models()), tasks=tasks, name="gateway")
-        sandbox = PoolSettings(settings.home / "sandbox", processes=SANDBOXES, spares=0)
+        sandbox = PoolSettings(settings().home / "sandbox", processes=SANDBOXES, spares=0)
         self._pool = Lazy(partial(open_pool, sandbox), tasks=tasks, name="sandbox")
 
-    def reload(self, models: Models, *, kind: GatewayKind) -> None:
-        self._models, self._kind = models, kind
-
     def states(self) -> list[ModelState]:
-        return [] if self._live is None else self._live.states()
+        return [] if self._gateway.opened is None else self._gateway.opened.states()
 
     def forget(self, conversation: str) -> None:
         if (pool := self._pool.opened) is not None:
@@ -88,11 +82,11 @@ class LocalAgent:
             can_act: Whether anything may be executed.
         """
         pool = await self._opened_pool()
-        gateway = self._live = await self._gateway.get()
-        models = self._models
+        gateway, settings = await self._gateway.get(), self._settings()
+        household, models = settings.household, settings.models
         if pool is None:
             models = replace(models, usable=tuple(map(_without_programs, models.usable)))
-        gateway.reload(models, kind=self._kind)
+        gateway.reload(models, kind=settings.gateway)
         toolset = SkillToolset(
             self._skills,
             caller=caller,
@@ -104,12 +98,12 @@ class LocalAgent:
         request = TurnRequest(
             turn=turn.id,
             message=turn.request.message,
-            system=system_prompt(self._household),
+            system=system_prompt(household),
             history=messages_of(history, reader=known.id),
             beginning=beginning,
             context=context_block(
                 context_sections(
-                    self._household,
+                    household,
                     datetime.now(UTC),
                     current=own,
                     more=(devices_section((own,)),),
@@ -130,11 +124,11 @@ class LocalAgent:
                 models,
                 self._skills,
                 toolset,
-                system=system_prompt(self._household, "native"),
+                system=system_prompt(household, "native"),
                 # "And a bit louder?" is about what the message before was about.
                 said=(*(exchange.question for exchange in history[-1:]), turn.request.message),
             ),
-            limits=self._limits,
+            limits=settings.limits,
         )
 
     async def _opened_pool(self) -> Pool | None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from chat.turns import Turn, came_before, cancelled_before
 from contracts.chat import MAX_PUSHED, ConversationSummary, TurnRecord, TurnState, moment_after
@@ -20,6 +21,9 @@ from spoke import limits
 from spoke.chat.database import FILE_NAME, Database, open_database
 
 _log = logging.getLogger(__name__)
+
+_ENDED: Final = ("answer", "mode", "untrusted", "state", "outcome", "problem", "reason")
+"""What is recorded of a turn that has ended, under the same names."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +60,10 @@ class SpokeRecord:
 
     async def clean_up(self) -> None:
         """Mark turns that an earlier process left running as cancelled."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            rows = connection.execute("SELECT number, body FROM turn WHERE state = 'running'").fetchall()
-            for number, body in rows:
-                update = {"state": "cancelled", "outcome": "interrupted"}
-                ended = TurnRecord.model_validate_json(body).model_copy(update=update)
-                connection.execute(
-                    "UPDATE turn SET state = 'cancelled', body = ? WHERE number = ?",
-                    (ended.model_dump_json(), number),
-                )
-
-        await self.database.run(work)
+        await self.database.rows(
+            "UPDATE turn SET state = 'cancelled', body ="
+            " json_set(body, '$.state', 'cancelled', '$.outcome', 'interrupted') WHERE state = 'running'"
+        )
 
     # Running turns
 
@@ -105,20 +101,9 @@ class SpokeRecord:
             begun = self._find(connection, turn.id)
             # None where the conversation was deleted meanwhile.
             if begun is not None:
-                ended = begun.model_copy(
-                    update={
-                        "answer": turn.answer,
-                        "mode": turn.mode,
-                        "did": tuple(turn.did),
-                        "untrusted": turn.untrusted,
-                        "state": turn.state,
-                        "outcome": turn.outcome,
-                        "problem": turn.problem,
-                        "reason": turn.reason,
-                        "ended_at": max(begun.at, self._now()),
-                    }
-                )
-                self._put(connection, ended, in_outbox=not turn.at_hub)
+                ended = {each: getattr(turn, each) for each in _ENDED}
+                ended |= {"did": tuple(turn.did), "ended_at": max(begun.at, self._now())}
+                self._put(connection, begun.model_copy(update=ended), in_outbox=not turn.at_hub)
 
         await self.database.run(work)
         if not turn.at_hub:
@@ -147,57 +132,49 @@ class SpokeRecord:
             before: Id of a turn of it; only those before that one are returned.
             ended: Whether running turns are left out.
         """
-
-        def work(connection: sqlite3.Connection) -> list[TurnRecord]:
-            rows = connection.execute(
-                "SELECT body FROM turn WHERE home = ?1 AND conversation = ?2 AND state != ?3"
-                " AND (?4 IS NULL OR (at, id) < (SELECT at, id FROM turn WHERE home = ?1 AND id = ?4))"
-                " ORDER BY at DESC, id DESC LIMIT ?5",
-                (self.home, conversation, "running" if ended else "", before, limit),
-            ).fetchall()
-            return [TurnRecord.model_validate_json(body) for (body,) in reversed(rows)]
-
-        return await self.database.run(work)
+        rows = await self.database.rows(
+            "SELECT body FROM turn WHERE home = ?1 AND conversation = ?2 AND state != ?3"
+            " AND (?4 IS NULL OR (at, id) < (SELECT at, id FROM turn WHERE home = ?1 AND id = ?4))"
+            " ORDER BY at DESC, id DESC LIMIT ?5",
+            *(self.home, conversation, "running" if ended else "", before, limit),
+        )
+        return [TurnRecord.model_validate_json(body) for (body,) in reversed(rows)]
 
     async def conversations(self, *, limit: int) -> list[ConversationSummary]:
         """Return the conversations of this device, newest first."""
-
-        def work(connection: sqlite3.Connection) -> list[ConversationSummary]:
-            rows = connection.execute(
-                "SELECT conversation, max(said) AS last FROM turn WHERE home = ?"
-                " GROUP BY conversation ORDER BY last DESC, conversation LIMIT ?",
-                (self.home, limit),
-            ).fetchall()
-            return [
-                ConversationSummary(
-                    id=id_, asked=self._asked(connection, id_), at=datetime.fromisoformat(said)
-                )
-                for id_, said in rows
-            ]
-
-        return await self.database.run(work)
+        rows = await self.database.rows(
+            "SELECT conversation, max(said) AS last, (SELECT body FROM turn AS first WHERE"
+            " first.home = turn.home AND first.conversation = turn.conversation"
+            " ORDER BY first.at, first.id LIMIT 1)"
+            " FROM turn WHERE home = ? GROUP BY conversation ORDER BY last DESC, conversation LIMIT ?",
+            *(self.home, limit),
+        )
+        return [
+            ConversationSummary(
+                id=id_,
+                asked=TurnRecord.model_validate_json(first).question,
+                at=datetime.fromisoformat(said),
+            )
+            for id_, said, first in rows
+        ]
 
     # Outbox
 
     async def outbox(self) -> list[TurnRecord]:
         """Return the first turns that the hub lacks, in their order: as many as fit into one push."""
-
-        def work(connection: sqlite3.Connection) -> list[TurnRecord]:
-            rows = connection.execute(
-                "SELECT body FROM turn WHERE home = ? AND in_outbox AND state != 'running'"
-                " ORDER BY number LIMIT ?",
-                (self.home, MAX_PUSHED),
-            )
-            page: list[TurnRecord] = []
-            size = 0
-            for (body,) in rows:
-                size += len(body.encode())
-                if page and size > limits.PUSH_BYTES:
-                    break
-                page.append(TurnRecord.model_validate_json(body))
-            return page
-
-        return await self.database.run(work)
+        rows = await self.database.rows(
+            "SELECT body FROM turn WHERE home = ? AND in_outbox AND state != 'running'"
+            " ORDER BY number LIMIT ?",
+            *(self.home, MAX_PUSHED),
+        )
+        page: list[TurnRecord] = []
+        size = 0
+        for (body,) in rows:
+            size += len(body.encode())
+            if page and size > limits.PUSH_BYTES:
+                break
+            page.append(TurnRecord.model_validate_json(body))
+        return page
 
     async def pushed(self, turns: Iterable[str]) -> None:
         """Remove turns from the outbox."""
@@ -214,16 +191,12 @@ class SpokeRecord:
 
     async def cached(self) -> Cached:
         """Return what the cache has."""
-
-        def work(connection: sqlite3.Connection) -> Cached:
-            rows = connection.execute(
-                "SELECT conversation, max(number), max(said) FROM turn WHERE home = ? GROUP BY conversation",
-                (self.home,),
-            ).fetchall()
-            latest = {conversation: datetime.fromisoformat(said) for conversation, _, said in rows}
-            return Cached(max((number for _, number, _ in rows), default=0), latest)
-
-        return await self.database.run(work)
+        rows = await self.database.rows(
+            "SELECT conversation, max(number), max(said) FROM turn WHERE home = ? GROUP BY conversation",
+            self.home,
+        )
+        latest = {conversation: datetime.fromisoformat(said) for conversation, _, said in rows}
+        return Cached(max((number for _, number, _ in rows), default=0), latest)
 
     async def cache(self, turns: Sequence[TurnRecord]) -> None:
         """Store turns as the hub records them."""
@@ -258,13 +231,8 @@ class SpokeRecord:
 
     async def forget(self, conversation: str) -> None:
         """Delete a conversation here."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "DELETE FROM turn WHERE home = ? AND conversation = ?", (self.home, conversation)
-            )
-
-        await self.database.run(work)
+        statement = "DELETE FROM turn WHERE home = ? AND conversation = ?"
+        await self.database.rows(statement, self.home, conversation)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock(), UTC)
@@ -292,13 +260,6 @@ class SpokeRecord:
                 record.model_dump_json(),
             ),
         )
-
-    def _asked(self, connection: sqlite3.Connection, conversation: str) -> str:
-        (body,) = connection.execute(
-            "SELECT body FROM turn WHERE home = ? AND conversation = ? ORDER BY at, id LIMIT 1",
-            (self.home, conversation),
-        ).fetchone()
-        return TurnRecord.model_validate_json(body).question
 
 
 @asynccontextmanager

@@ -36,7 +36,7 @@ from chat.http.routes import ChatRoutes
 from chat.http.server import serve
 from chat.http.streams import Connections
 from chat.operations import Needs, Operations
-from chat.tasks import open_tasks
+from chat.tasks import open_tasks, supervise
 from contracts import own_version
 from contracts.devices.presence import SpokeSummary
 from contracts.errors import InvalidMessage, Unauthorized
@@ -53,7 +53,6 @@ from spoke.skill_host import SkillHost
 
 if TYPE_CHECKING:
     from spoke.chat.agent import Agent
-    from spoke.chat.hub_health import HubHealth
     from voice.pipeline import MayAnswer
     from voice.satellite.satellite import Names
 
@@ -89,19 +88,22 @@ class ChatServer:
     voice_changed: Callable[[], None] = lambda: None
     may_answer: "MayAnswer | None" = None
     speech: "Speech | None" = field(default=None, init=False)
-    _agents: "list[Agent]" = field(default_factory=list, init=False)
-    _hub_health: "HubHealth | None" = field(default=None, init=False)
+    _agent: "Lazy[Agent] | None" = field(default=None, init=False)
+
+    @property
+    def _opened(self) -> "Agent | None":
+        return self._agent.opened if self._agent is not None else None
 
     def skills_changed(self) -> None:
         # This applies to turns that begin from now on.
-        for agent in self._agents:
+        if (agent := self._opened) is not None:
             agent.skills.offer(self.host.registrations)
 
-    def reload_models(self, models: Models, *, kind: GatewayKind) -> None:
-        """Ask other models of this device from the next turn on."""
-        self.settings = self.settings.model_copy(update={"models": models, "gateway": kind})
-        for agent in self._agents:
-            agent.reload_models(models, kind=kind)
+    def reload_models(self, models: Models, *, kind: GatewayKind) -> bool:
+        """Ask other models of this device from the next turn on; return whether they are others."""
+        before = self.settings
+        self.settings = before.model_copy(update={"models": models, "gateway": kind})
+        return self.settings != before
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
@@ -114,7 +116,7 @@ class ChatServer:
         async with AsyncExitStack() as stack:
             listener = stack.enter_context(listen(_HOST, self.chat.port, purpose="chat"))
             tasks = await stack.enter_async_context(open_tasks())
-            agent = Lazy(self._open_agent, tasks=tasks, name="agent")
+            agent = self._agent = Lazy(self._open_agent, tasks=tasks, name="agent")
             token = _make_token(directory)
 
             async def prove(request: Request) -> Response:
@@ -134,8 +136,8 @@ class ChatServer:
 
             async def models(request: Request) -> Response:
                 await authenticate(request)
-                states = [vars(state) for agent in self._agents for state in agent.model_states()]
-                return JSONResponse({"models": states})
+                states = [] if self._opened is None else self._opened.model_states()
+                return JSONResponse({"models": list(map(vars, states))})
 
             async def summary(request: Request) -> Response:
                 await authenticate(request)
@@ -166,7 +168,8 @@ class ChatServer:
             if (directory / FILE_NAME).exists():
                 # The outbox may hold what was said before an abrupt end.
                 agent.start()
-            tasks.create_task(speech.run(), name="speech")
+            # The skills and the chat of this device go on without it.
+            supervise(tasks, speech.run, name="speech")
             yield url
 
     def _speech(self, agent: "Callable[[], Awaitable[Agent]]") -> Speech:
@@ -220,16 +223,14 @@ class ChatServer:
             )
             stack.callback(skills.close)
             tasks = await stack.enter_async_context(open_tasks())
-            self._hub_health = health = HubHealth(
-                self.enrolment, key=self.key, settings=self.chat, tasks=tasks
-            )
+            health = HubHealth(self.enrolment, key=self.key, settings=self.chat, tasks=tasks)
             stack.callback(health.close)
             sync = Sync(record, health)
             tasks.create_task(sync.run(), name="sync")
             language = self.settings.household.language
             tasks.create_task(skills.finder.warm(language), name="load sentences")
-            agent = Agent(
-                self.settings,
+            yield Agent(
+                lambda: self.settings,
                 chat=self.chat,
                 skills=skills,
                 host=self.host,
@@ -240,9 +241,6 @@ class ChatServer:
                 sync=sync,
                 tasks=tasks,
             )
-            self._agents.append(agent)
-            stack.callback(self._agents.remove, agent)
-            yield agent
 
     async def _health(self, _: Request) -> Response:
         connected = self.connected()
@@ -274,13 +272,13 @@ class ChatServer:
 
         The hub is asked, now and then, where the bus does not say that it is there.
         """
-        health = self._hub_health
+        health = self._opened.hub.health if self._opened is not None else None
         if health is None or (self._is_hub_there() and not health.is_silent):
             return self._is_hub_there()
         return not health.is_silent and await health.is_alive(known_s=limits.SHOWN_STATE_S)
 
     def _cancel_turns(self) -> None:
-        for agent in self._agents:
+        if (agent := self._opened) is not None:
             agent.cancel_all()
 
 

@@ -126,13 +126,9 @@ class Speech:
         return self._service.state if self._service is not None else None
 
     async def run(self) -> None:
-        """Listen until cancelled; a fault of speech ends nothing else."""
-        while self._service is not None:
-            try:
-                await self._service.run()
-            except Exception:  # noqa: BLE001  the skills and the chat of this device go on
-                _log.exception("speech failed")
-                await asyncio.sleep(limits.CONVERSATION_PAUSE_S / 10)
+        """Listen until cancelled."""
+        if self._service is not None:
+            await self._service.run()
 
     def learn(self) -> None:
         # The hub announced that its vocabulary has changed.

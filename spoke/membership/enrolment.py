@@ -3,10 +3,11 @@
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, SecretStr, ValidationError
 
-from contracts.addresses import host_of, is_loopback
+from contracts.addresses import BROKER_PORTS, host_of, is_loopback
 from contracts.claims import Audience, Claims
 from contracts.devices.joining import BusAccess, DeviceBus, DeviceProfile, DeviceTokens, EnrolAnswer
 from contracts.errors import ConfigError, InvalidMessage, Unauthorized
@@ -14,7 +15,7 @@ from contracts.names import DeviceId
 from identity import tokens
 from identity.files import write_private
 from identity.keys import PublicKey
-from spoke.membership.addresses import has_tls, usable_brokers
+from spoke.membership.hub_http import is_readable
 
 if TYPE_CHECKING:
     from spoke.membership.trust import Hub
@@ -198,7 +199,7 @@ class Enrolment(DeviceBus):
             hub=hub.http.url,
             hosts=hosts,
             vouched=hub.ca is not None and is_loopback(host_of(hub.http.url)),
-            tls=has_tls(self.brokers),
+            tls=any(map(_has_tls, self.brokers)),
             insecure=self.insecure,
         )
         changes = _bus_fields(answer) | {"brokers": brokers} if brokers else {}
@@ -241,9 +242,35 @@ def _check_tokens(
 def _usable(
     bus: BusAccess, *, hub: str, hosts: set[str] | None, vouched: bool, tls: bool, insecure: bool
 ) -> tuple[str, ...]:
+    """Return the offered addresses that are safe to use, in their order.
+
+    A loopback address counts only if the hub is on this machine, and then comes first; otherwise a foreign
+    broker on this machine would receive the token.
+
+    Args:
+        hub: Address of the hub.
+        hosts: The only hosts allowed; None for any.
+        vouched: Whether other hosts are allowed with TLS.
+        tls: Whether the bus had TLS before, and keeps it.
+        insecure: Whether unencrypted connections are allowed.
+    """
     # The login of a shared broker may go unencrypted where its owner set it up so; a token never does.
     readable = not tls and (insecure or bus.login is not None)
-    return usable_brokers(bus.brokers, hub=hub, hosts=hosts, vouched=vouched, readable=readable)
+    beside_hub = is_loopback(host_of(hub))
+    usable = [
+        url
+        for url in bus.brokers
+        if urlsplit(url).scheme in BROKER_PORTS
+        and host_of(url)
+        and (hosts is None or host_of(url) in hosts or (vouched and _has_tls(url)))
+        and (readable or not is_readable(url))
+        and (beside_hub or not is_loopback(host_of(url)))
+    ]
+    return tuple(sorted(usable, key=lambda url: not is_loopback(host_of(url))))
+
+
+def _has_tls(url: str) -> bool:
+    return urlsplit(url).scheme == "mqtts"
 
 
 def _no_broker(bus: BusAccess) -> ConfigError | InvalidMessage:

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
+from contracts.addresses import host_of, is_loopback
 from contracts.errors import (
     ConfigError,
     HubRefused,
@@ -28,7 +29,6 @@ from contracts.wire import Json
 from identity.certificates import client_context
 from identity.keys import KeyPair
 from spoke import limits
-from spoke.membership.addresses import is_readable
 from spoke.membership.hub_connection import TRY_LATER, HubConnection
 
 T = TypeVar("T")
@@ -108,6 +108,11 @@ class HubAnswer:
         return InvalidMessage(
             f"{self.url} is not a Strawberry hub: it answered {self.status}{told}", hint="Check the address."
         )
+
+
+def is_readable(url: str) -> bool:
+    """Return whether a connection there is unencrypted and leaves this machine."""
+    return urlsplit(url).scheme in ("http", "mqtt") and not is_loopback(host_of(url))
 
 
 class HubHttp:

@@ -1,7 +1,6 @@
 """How the device itself is doing."""
 
 import platform
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,14 +12,12 @@ from typing import Annotated, Literal
 import psutil
 from pydantic import Field
 
-from strawberry_skills import Skill, Unit, skill_method
+from strawberry_skills import Skill, Unit, every, skill_method
 
 _MEASURE_S = 0.2
 """A share of the processor is a share over some time; shorter ones jump."""
 
 
-_EVERY_S = 60.0
-"""Between two publications of the states: often enough for a disk that fills up."""
 _MOST_DISKS = 20
 _NO_DISKS = frozenset({"squashfs", "tmpfs", "overlay", "iso9660"})
 
@@ -102,16 +99,6 @@ class SystemSkill(Skill):
         },
         "en": {"SystemSkill": "Computer", "machine_info": "About this device"},
     }
-
-    def __init__(self) -> None:
-        self._ended = threading.Event()
-        self._publisher = threading.Thread(target=self._publish, name="system states", daemon=True)
-
-    async def setup(self) -> None:
-        self._publisher.start()
-
-    async def close(self) -> None:
-        self._ended.set()
 
     @skill_method(read_only=True)
     def machine_info(self) -> Machine:
@@ -220,17 +207,15 @@ class SystemSkill(Skill):
         """Return how long the device has been running."""
         return timedelta(seconds=round(time.time() - psutil.boot_time()))
 
+    @every("60s")  # often enough for a disk that fills up
     def _publish(self) -> None:
-        while True:
-            # A folder or a sensor may be gone for a while.
-            with suppress(OSError):
-                self.state("cpu", psutil.cpu_percent(interval=_MEASURE_S), unit="%")
-                self.state("memory", psutil.virtual_memory().percent, unit="%")
-                self.state("disk", psutil.disk_usage(str(Path.home())).percent, unit="%")
-                if (temperature := _temperature()) is not None:
-                    self.state("temperature", temperature, unit="°C", device_class="temperature")
-            if self._ended.wait(_EVERY_S):
-                return
+        # A folder or a sensor may be gone for a while.
+        with suppress(OSError):
+            self.state("cpu", psutil.cpu_percent(interval=_MEASURE_S), unit="%")
+            self.state("memory", psutil.virtual_memory().percent, unit="%")
+            self.state("disk", psutil.disk_usage(str(Path.home())).percent, unit="%")
+            if (temperature := _temperature()) is not None:
+                self.state("temperature", temperature, unit="°C", device_class="temperature")
 
 
 def _temperature() -> float | None:
