@@ -13,7 +13,7 @@ gives nothing. There are no expressions, no attributes and no calls: templates a
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_core import limits
 from agent_core.schemas.foreign_schema import without_null
-from agent_core.texts import translated
+from agent_core.texts import languages, translated, translations
 from agent_core.times import UNITS
 from contracts.devices.registration import Method
 from contracts.errors import CallError, ErrorCode, StrawberryError
@@ -38,78 +38,30 @@ _PLACEHOLDER: Final = re.compile(r"\{(?P<path>\w+(?:\.\w+)*)(?::(?P<format>[^{}\
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DURATION: Final = TypeAdapter(timedelta)
 _EMPTY: Final[tuple[Json, ...]] = (None, "", [], {})
+_ENGLISH: Final = "en"
+_QUESTIONS: Final = {
+    "devices": "On which device: {names}? Say it again with the name of the device at the end.",
+    "methods": "That can mean {names}. Please use other words.",
+}
+_FAILURES: Final = {
+    ErrorCode.NEEDS_CONFIRMATION: "I need a yes for that, and I cannot ask here: say it in the browser.",
+    ErrorCode.SKILL_ERROR: "Sorry, that did not work: {message}. {hint}",
+}
+"""In English, where the others say their message; translations have a text for each code."""
 
 
 class BadResponse(StrawberryError):
     """A response template that cannot be used; the message says why."""
 
 
-@dataclass(frozen=True)
-class _Language:
-    """The words that a language needs beside what templates say."""
-
-    yes: str = "yes"
-    no: str = "no"
-    none: str = "none"
-    conjunction: str = "and"
-    done: str = "Done."
-    nothing: str = "Nothing."
-    decimal: str = "."
-    either: str = "or"
-    others: str = "one of {count} others"
-    devices: str = "On which device: {names}? Say it again with the name of the device at the end."
-    methods: str = "That can mean {names}. Please use other words."
-    near: str = "Did you mean: {text}?"
-    failures: Mapping[ErrorCode, str] = field(
-        default_factory=lambda: {
-            ErrorCode.NEEDS_CONFIRMATION: "I need a yes for that, and I cannot ask here: say it in the "
-            "browser.",
-            ErrorCode.SKILL_ERROR: "Sorry, that did not work: {message}. {hint}",
-        }
-    )
-
-
-_LATE: Final = "Das Gerät hat nicht rechtzeitig geantwortet."
-_GERMAN_FAILURES: Final = {
-    ErrorCode.OFFLINE: "Das Gerät ist gerade nicht erreichbar.",
-    ErrorCode.UNKNOWN_SKILL: "Das gibt es hier nicht.",
-    ErrorCode.BAD_ARGUMENTS: "Mit diesen Angaben geht das nicht.",
-    ErrorCode.REFUSED: "Das wurde abgelehnt und nicht ausgeführt.",
-    ErrorCode.NEEDS_CONFIRMATION: "Dafür brauche ich ein Ja, und hier kann ich nicht fragen: "
-    "sag es im Browser.",
-    ErrorCode.BUSY: "Das Gerät ist gerade beschäftigt. Versuch es gleich noch einmal.",
-    ErrorCode.TOO_LARGE: "Das ist zu viel auf einmal.",
-    ErrorCode.EXPIRED: _LATE,
-    ErrorCode.STALE_EPOCH: _LATE,
-    ErrorCode.TIMEOUT: _LATE,
-    ErrorCode.CANCELLED: "Das wurde abgebrochen.",
-    ErrorCode.SKILL_ERROR: "Das hat nicht geklappt: {message}. {hint}",
-    ErrorCode.OUTCOME_UNKNOWN: "Ob das ausgeführt wurde, ist nicht bekannt. Sieh bitte nach.",
-}
-_ENGLISH: Final = _Language()
-_LANGUAGES: Final = {
-    "en": _ENGLISH,
-    "de": _Language(
-        yes="ja",
-        no="nein",
-        none="keine Angabe",
-        conjunction="und",
-        done="Erledigt.",
-        nothing="Nichts.",
-        decimal=",",
-        either="oder",
-        others="eines von {count} anderen",
-        devices="Auf welchem Gerät: {names}? Sag es noch einmal, mit dem Namen des Geräts am Ende.",
-        methods="Das kann {names} heißen. Sag es bitte mit anderen Worten.",
-        near="Meintest du: {text}?",
-        failures=_GERMAN_FAILURES,
-    ),
-}
-
-
 def primary(language: str) -> str:
     """Return the first part of a language tag in lower case: ``de`` of ``de-AT``."""
     return re.split(r"[-_]", language, maxsplit=1)[0].lower()
+
+
+def _said(words: str, language: str) -> str:
+    """Return words of an answer in a language; in English where that has none."""
+    return translations("spoken", primary(language)).get(words, words)
 
 
 def response_text(
@@ -129,16 +81,15 @@ def response_text(
         limit: Most characters; None for all.
     """
     templates = {primary(each): text for each, text in method.responses.items()}
-    words = _LANGUAGES.get(primary(language), _ENGLISH)
     template = templates.get(primary(language))
     text = None
     if template is not None:
         try:
-            text = _Renderer(method, result, arguments or {}, words).render(template)
+            text = _Renderer(method, result, arguments or {}, language).render(template)
         except BadResponse:
             text = None
     if text is None:
-        text = _answer(method, result, words)
+        text = _answer(method, result, language)
     text = _without_control(text)
     return text if limit is None else shortened(text, limit)
 
@@ -149,13 +100,14 @@ def failure_text(error: CallError, *, language: str = "en") -> str:
     Args:
         language: BCP 47; only its first part counts.
     """
-    words = _LANGUAGES.get(primary(language), _ENGLISH)
-    template = words.failures.get(error.code, "")
+    language = primary(language) if primary(language) in languages() else _ENGLISH
+    english = _FAILURES.get(error.code, "")
+    template = translations("spoken", language).get(english or error.code, english)
     is_part = "{message}" in template
     said = error.message if is_part else Phrase(error.message).capitalized()
     spoken = for_people(error.hint)
-    reason, hint = translated(said, primary(language)), translated(spoken, primary(language))
-    if words is not _ENGLISH:
+    reason, hint = translated(said, language), translated(spoken, language)
+    if language != _ENGLISH:
         is_told = reason != said and error.code is not ErrorCode.NEEDS_CONFIRMATION
         template = "" if is_told and not is_part else template
         hint = "" if hint == spoken else hint
@@ -170,18 +122,19 @@ def choice_text(names: list[str], *, of: Literal["devices", "methods"], language
     Args:
         language: BCP 47; only its first part counts.
     """
-    words = _LANGUAGES.get(primary(language), _ENGLISH)
     if len(names) > limits.MAX_CHOICES_NAMED:
+        others = _said("one of {count} others", language)
         names = [
             *names[: limits.MAX_CHOICES_NAMED - 1],
-            words.others.format(count=len(names) - limits.MAX_CHOICES_NAMED + 1),
+            others.format(count=len(names) - limits.MAX_CHOICES_NAMED + 1),
         ]
-    said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {words.either} {names[-1]}"
-    return (words.devices if of == "devices" else words.methods).format(names=said)
+    either = _said("or", language)
+    said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {either} {names[-1]}"
+    return _said(_QUESTIONS[of], language).format(names=said)
 
 
 def near_text(said: str, *, language: str) -> str:
-    return _LANGUAGES.get(primary(language), _ENGLISH).near.format(text=_without_control(said))
+    return _said("Did you mean: {text}?", language).format(text=_without_control(said))
 
 
 def _without_control(text: str) -> str:
@@ -252,7 +205,7 @@ class _Renderer:
     method: Method
     result: Json
     arguments: Mapping[str, Json]
-    words: _Language
+    language: str
 
     def render(self, template: str) -> str | None:
         """Return the text; None where the result misses a value that the template needs."""
@@ -280,10 +233,10 @@ class _Renderer:
             texts = dict(each.split("=", 1) for each in choices)
             return texts.get(value, value)
         if format_ is None or is_by_value:
-            return _text(value, schema, root, self.words)
+            return _text(value, schema, root, self.language)
         if isinstance(value, bool) or not isinstance(value, int | float) or format_ not in _BYTE_UNITS:
             return None
-        return _number(value / 1000 ** _BYTE_UNITS.index(format_), self.words)
+        return _number(value / 1000 ** _BYTE_UNITS.index(format_), self.language)
 
 
 def _step(value: Json, name: str) -> Json:
@@ -292,57 +245,58 @@ def _step(value: Json, name: str) -> Json:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def _answer(method: Method, result: Json, words: _Language) -> str:
+def _answer(method: Method, result: Json, language: str) -> str:
     if result in _EMPTY:
-        return words.nothing if method.flags.read_only else words.done
+        return _said("Nothing." if method.flags.read_only else "Done.", language)
     schema = method.result or {}
-    text = _text(result, schema, schema, words)
+    text = _text(result, schema, schema, language)
     return f"{text[:1].upper()}{text[1:]}." if isinstance(result, bool) else text
 
 
-def _text(value: Json, schema: Json, root: Mapping[str, Json], words: _Language, depth: int = 0) -> str:
+def _text(value: Json, schema: Json, root: Mapping[str, Json], language: str, depth: int = 0) -> str:
     """Write a value as its type and its schema ask for."""
     schema = without_null(schema, root)
     if depth > limits.MAX_RESPONSE_DEPTH:
         return "…"
     match value:
         case None:
-            return words.none
+            return _said("none", language)
         case bool():
-            return words.yes if value else words.no
+            return _said("yes" if value else "no", language)
         case int() | float():
-            return _quantity(value, schema.get("unit"), words)
+            return _quantity(value, schema.get("unit"), language)
         case str():
             return _formatted(value, schema.get("format"))
         case list():
-            items = [_text(item, schema.get("items"), root, words, depth + 1) for item in value]
+            items = [_text(item, schema.get("items"), root, language, depth + 1) for item in value]
             if any(isinstance(item, dict | list) for item in value):
                 return "\n".join(items)
-            first, last = ", ".join(items[:-1]), items[-1] if items else words.none
-            return f"{first} {words.conjunction} {last}" if first else last
+            first, last = ", ".join(items[:-1]), items[-1] if items else _said("none", language)
+            return f"{first} {_said('and', language)} {last}" if first else last
         case dict():
             parts = (
-                f"{key.replace('_', ' ')}: {_text(item, _part(schema, key, root), root, words, depth + 1)}"
+                f"{key.replace('_', ' ')}: {_text(item, _part(schema, key, root), root, language, depth + 1)}"
                 for key, item in value.items()
             )
-            return ", ".join(parts) or words.none
+            return ", ".join(parts) or _said("none", language)
     return str(value)
 
 
-def _quantity(value: float, unit: Json, words: _Language) -> str:
+def _quantity(value: float, unit: Json, language: str) -> str:
     if unit == "B":
-        return bytes_text(value, decimal=words.decimal)
+        return bytes_text(value, decimal=_said(".", language))
     if unit == "s":
         return duration_text(value)
-    return f"{_number(value, words)} {unit}" if isinstance(unit, str) and unit else _number(value, words)
+    number = _number(value, language)
+    return f"{number} {unit}" if isinstance(unit, str) and unit else number
 
 
-def _number(value: float, words: _Language) -> str:
+def _number(value: float, language: str) -> str:
     if isinstance(value, int):
         return str(value)
     digits = 1 if abs(value) >= 1 else 2
     text = f"{value:.{digits}f}"
-    return text.rstrip("0").rstrip(".").replace(".", words.decimal) if "." in text else text
+    return text.rstrip("0").rstrip(".").replace(".", _said(".", language)) if "." in text else text
 
 
 def bytes_text(size: float, *, decimal: str = ".") -> str:
