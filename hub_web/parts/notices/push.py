@@ -9,7 +9,7 @@ from nicegui import ui
 from contracts.answers.live import PushDevice
 from contracts.errors import StrawberryError
 from contracts.wire import Part
-from hub_live.push import operations
+from hub_live import push
 from hub_web import sb
 from hub_web.parts.network import show_trust
 from hub_web.texts import text
@@ -44,10 +44,10 @@ async def show_push() -> None:
 
 
 async def _show(place: ui.element, own: str, problem: str) -> None:
-    found = await view.api(operations.devices)
+    found = await view.api(push.devices)
 
     async def remove(device: PushDevice) -> None:
-        await view.api(operations.remove, device.id)
+        await view.api(push.remove, device.id)
         view.client.run_javascript(f"strawberry.untell({json.dumps(device.id)})")
         await _show(place, "" if device.id == own else own, problem)
 

@@ -1,4 +1,7 @@
-"""Who wants web push, and sending it."""
+"""Web push: notifications on phones and in browsers that asked for them, also while no page is open.
+
+``/api/push`` is what a browser asks for itself.
+"""
 
 import asyncio
 import json
@@ -8,20 +11,24 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from pydantic import StringConstraints
 from sqlmodel import Field, Session, col, delete, select
 
 from agent_core.prompt import Household
+from chat.operations import LOOK, Resource
 from chat.outbound import answered
-from contracts.answers.live import PushDevice
+from contracts.answers.live import PushDevice, PushDevices
 from contracts.devices.presence import Revocation
 from contracts.errors import Conflict, InvalidMessage, LinkError, NotFound, StrawberryError
 from contracts.phrases import for_people
 from contracts.text import shortened
+from contracts.wire import Part
 from hub_agent.tables import EventRow
 from hub_live import limits
+from hub_registry.access.bearer import Bearer
 from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, Table, now
 from identity.ids import uuid7
@@ -98,18 +105,6 @@ class PushText(NamedTuple):
     path: str = "/"
 
 
-@dataclass(frozen=True)
-class NewSubscription:
-    """What a browser asks for; see `PushRow`."""
-
-    endpoint: str
-    point: str
-    secret: str
-    origin: str
-    language: str
-    name: str
-
-
 Words = Callable[[Notice, str], PushText]
 """Writes a notification in a language (BCP 47)."""
 
@@ -150,27 +145,23 @@ class Push:
         """Return the key that a browser subscribes with, in base64url."""
         return (await self._key()).public
 
-    async def add(self, user: str, new: NewSubscription, *, token: str) -> PushDevice:
+    async def add(self, row: PushRow) -> PushDevice:
         """Keep a subscription; one with the same endpoint is replaced, whosoever it was.
-
-        Args:
-            token: ``jti`` with which it is asked for.
 
         Raises:
             InvalidMessage: If its address or its keys cannot be used.
             Conflict: If the person has too many.
         """
-        self._check(new.endpoint)
-        BrowserKey(new.point, new.secret)
+        self._check(row.endpoint)
+        BrowserKey(row.point, row.secret)
         async with self._one:
-            same = [row.id for row in self._rows.values() if row.endpoint == new.endpoint]
-            if len([row for row in self._of(user) if row.id not in same]) >= limits.MOST_PUSH_DEVICES:
+            same = [each.id for each in self._rows.values() if each.endpoint == row.endpoint]
+            if len([each for each in self._of(row.user) if each.id not in same]) >= limits.MOST_PUSH_DEVICES:
                 raise Conflict(
                     "you have {most} devices that are told already",
                     most=limits.MOST_PUSH_DEVICES,
                     hint="Remove one first.",
                 )
-            row = PushRow(id=str(uuid7()), user=user, token=token, created_at=now(), **vars(new))
             values = row.model_dump()
 
             def work(session: Session) -> None:
@@ -286,3 +277,60 @@ async def open_push(store: Store, *, directory: Path) -> AsyncIterator[Push]:
     made = Push(store, key=directory / KEY_FILE)
     await made.load()
     yield made
+
+
+push: Resource[Push, Bearer] = Resource("push", "/api/push")
+
+Address = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+
+
+class PushKeys(Part):
+    """The keys of a browser, in base64url."""
+
+    p256dh: Annotated[str, StringConstraints(max_length=100)]
+    auth: Annotated[str, StringConstraints(max_length=40)]
+
+
+@push.get(LOOK)
+async def devices(push: Push, asking: Bearer) -> PushDevices:
+    """List your phones and browsers that get notifications, with the key that another one subscribes with."""
+    return PushDevices(key=await push.key(), devices=push.devices(asking.user.id))
+
+
+@push.post(LOOK)
+async def add(
+    push: Push,
+    asking: Bearer,
+    endpoint: Address,
+    keys: PushKeys,
+    origin: Address,
+    language: Annotated[str, StringConstraints(max_length=35)] = "en",
+    name: Annotated[str, StringConstraints(max_length=60)] = "",
+) -> PushDevice:
+    """Send notifications to a browser.
+
+    Args:
+        endpoint: as its `PushSubscription` has it, as do the keys
+        origin: address of this hub's pages in the browser
+        language: BCP 47, of what it shows
+        name: what you recognise it by
+    """
+    row = PushRow(
+        id=str(uuid7()),
+        user=asking.user.id,
+        token=asking.claims.jti,
+        endpoint=endpoint,
+        point=keys.p256dh,
+        secret=keys.auth,
+        origin=origin,
+        language=language,
+        name=name or "Browser",
+        created_at=now(),
+    )
+    return await push.add(row)
+
+
+@push.delete(LOOK, "/{device}")
+async def remove(push: Push, asking: Bearer, device: str) -> None:
+    """Send no more notifications to a browser."""
+    await push.remove(asking.user.id, device)
