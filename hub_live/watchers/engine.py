@@ -6,12 +6,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
 
-from agent_core.prompt import Household
 from agent_core.times import local_time, utc
 from chat.tasks import happens
 from contracts.errors import StorageError, StrawberryError
@@ -31,7 +30,7 @@ from hub_live.watchers.predicates import Evaluator, Verdict, parse
 from hub_live.watchers.schedule import Schedule
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.values.asks import Asks
-from hub_live.watchers.values.history import Gaps, History, is_short
+from hub_live.watchers.values.history import History, is_short
 from hub_live.watchers.values.watched import Watched
 from hub_live.watchers.words.sentence import Naming, plain
 from hub_registry.storage.tables import now
@@ -45,19 +44,20 @@ class Engine:
 
     feed: Feed
     evaluations: Evaluations
-    steps: Steps
-    household: Household
     tasks: asyncio.TaskGroup
-    asks: Asks
-    traces: Traces
-    history: History
-    gaps: Gaps
     naming: Callable[[str], Naming]
     """Names what a person watches."""
-    _watched: dict[str, Watched] = field(default_factory=dict)
-    # By name, rows that changed while nothing could be awaited.
-    _unsaved: dict[str, WatcherRow] = field(default_factory=dict)
-    _kick: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.household = self.evaluations.clock.household
+        self.history = History(self.feed, self.evaluations)
+        self.traces = Traces()
+        self._steps = Steps(self.evaluations)
+        self._asks = Asks(self.feed, self.evaluations, self.traces, self.tasks)
+        self._watched: dict[str, Watched] = {}
+        # By name, rows that changed while nothing could be awaited.
+        self._unsaved: dict[str, WatcherRow] = {}
+        self._kick = asyncio.Event()
 
     def get(self, name: str) -> Watched | None:
         return self._watched.get(name)
@@ -135,7 +135,7 @@ class Engine:
         """Note a gap of one link, and tell of it once it has ended; see ``Feed.on_gap``."""
         missed = [watched for watched in list(self._watched.values()) if self._miss(watched, gap)]
         if missed and gap.until is not None and not is_short(gap):
-            self.tasks.create_task(self.gaps.tell(missed, gap), name="gap of watchers")
+            self.tasks.create_task(self.history.tell(missed, gap), name="gap of watchers")
 
     async def run(self) -> None:
         """Evaluate what is due, until cancelled."""
@@ -188,7 +188,7 @@ class Engine:
             watched.asked_at = time.time()
             if watched.row.then:
                 seen = self.history.seen(watched) if seen is None else seen
-                entry = await self.steps.run(
+                entry = await self._steps.run(
                     watched.row,
                     seen,
                     occasion=occasion,
@@ -201,7 +201,7 @@ class Engine:
                     watched.row,
                     self.history.seen(watched),
                     occasion=occasion,
-                    gaps=self.gaps.missed_by(watched),
+                    gaps=self.history.missed_by(watched),
                     is_current=lambda: self._is_current(watched),
                     # Each alarm is reported; that the model fails again when asked again is not.
                     tells_failure=bool(rises) or not watched.has_failed,
@@ -382,7 +382,7 @@ class Engine:
             await self._save(row)
             await self.evaluations.announcer.state(row, self.evaluations.store.last.get(row.name))
             self._new_value(watched, now)
-        self.asks.start_due(watched, now, lambda: self._is_current(watched))
+        self._asks.start_due(watched, now, lambda: self._is_current(watched))
         self._look(watched, now, is_tick=True)
         if watched.schedule and row.next_at is not None and row.next_at.timestamp() <= now:
             self._look(watched, now)

@@ -12,14 +12,10 @@ from hub_live.watchers.backtest import Recordings
 from hub_live.watchers.decisions.announcer import Announcer
 from hub_live.watchers.decisions.evaluation import EvaluationLimits, Evaluations
 from hub_live.watchers.decisions.model import WatcherModel
-from hub_live.watchers.decisions.steps import Steps
 from hub_live.watchers.decisions.store import WatcherStore
-from hub_live.watchers.decisions.trace import Traces
 from hub_live.watchers.engine import Engine
 from hub_live.watchers.predicates import Clock
 from hub_live.watchers.tables import WatcherRow
-from hub_live.watchers.values.asks import Asks
-from hub_live.watchers.values.history import Gaps, History
 from hub_live.watchers.views import WatcherViews
 from hub_live.watchers.watchers import Watchers
 from hub_live.watchers.words.proposals import Proposals
@@ -37,11 +33,10 @@ async def open_watchers(
     def naming(user: str) -> Naming:
         return Naming(world, registry.directory.seen_by(user))
 
-    store = WatcherStore(registry.store, instance=settings.instance)
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         evaluations = Evaluations(
-            store=store,
+            store=WatcherStore(registry.store, instance=settings.instance),
             model=WatcherModel(parts.gateway, settings.household, only=settings.watchers.model),
             manager=parts.manager,
             announcer=Announcer(events, feed, tasks, lambda user, call: plain(naming(user).call(call))),
@@ -49,30 +44,14 @@ async def open_watchers(
             limits=EvaluationLimits(settings.watchers),
             clock=Clock(settings.household),
         )
-        traces = Traces()
-        asks = Asks(feed, evaluations, traces, tasks)
-        engine = Engine(
-            feed,
-            evaluations,
-            Steps(evaluations),
-            settings.household,
-            tasks,
-            asks,
-            traces,
-            History(feed, registry.directory),
-            Gaps(feed, evaluations, settings.household),
-            naming,
-        )
+        engine = Engine(feed, evaluations, tasks, naming)
         rows: dict[str, WatcherRow] = {}
         watchers = Watchers(
-            store=store,
             engine=engine,
             evaluations=evaluations,
-            feed=feed,
             recordings=Recordings(feed, captures, settings.watchers),
             world=world,
             proposals=Proposals(registry.search, evaluations),
-            registry=registry,
             settings=settings,
             views=WatcherViews(engine, rows),
             rows=rows,

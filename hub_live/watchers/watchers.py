@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import chain, count
@@ -23,14 +23,13 @@ from contracts.phrases import Phrase
 from contracts.wire import Json, check_shown
 from hub_agent.settings import HubSettings
 from hub_live import limits
-from hub_live.topics import Feed
 from hub_live.topics.values import check_visible, visible_to
 from hub_live.watchers.backtest import Recordings, backtest, decide
 from hub_live.watchers.decisions.approved import approve, is_range
 from hub_live.watchers.decisions.evaluation import Evaluations
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.decisions.model import problem_of
-from hub_live.watchers.decisions.store import WatcherStore, check_room
+from hub_live.watchers.decisions.store import check_room
 from hub_live.watchers.definition import (
     Edit,
     WatcherRequest,
@@ -54,7 +53,6 @@ from hub_live.watchers.views import (
 from hub_live.watchers.words.proposals import Proposals
 from hub_live.world import World
 from hub_registry.access.bearer import Bearer, cannot_confirm
-from hub_registry.registry import Registry
 from hub_registry.storage.tables import now, readable
 
 _log = logging.getLogger(__name__)
@@ -64,19 +62,19 @@ _log = logging.getLogger(__name__)
 class Watchers:
     """Makes, approves and changes watchers. A person has their own, an admin all."""
 
-    store: WatcherStore
     engine: Engine
     evaluations: Evaluations
-    feed: Feed
     recordings: Recordings
     world: World
     proposals: Proposals
-    registry: Registry
     settings: HubSettings
     views: WatcherViews
     rows: dict[str, WatcherRow]
-    _drafts: dict[str, tuple[WatcherRequest, str]] = field(default_factory=dict)
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.store, self.registry = self.evaluations.store, self.evaluations.registry
+        self._drafts: dict[str, tuple[WatcherRequest, str]] = {}
+        self._one = asyncio.Lock()
 
     async def propose(
         self, asked: str | WatcherRequest, by: Bearer, language: str | None = None
@@ -147,7 +145,7 @@ class Watchers:
             await self.evaluations.propose(row, seen)
         elif row.predicate is not None:
             row.note = problem_of(row.predicate, seen, self.evaluations.clock) or ""
-        mistake = await mistaken(row, seen, self.feed, self.registry.directory, self.world)
+        mistake = await mistaken(row, seen, self.engine.feed, self.registry.directory, self.world)
         row.note = mistake or row.note
         needs_look = request.predicate is None and not request.then
         is_active = not as_draft and not needs_look and (by.may_confirm or not allow)
@@ -394,7 +392,7 @@ class Watchers:
                 )
         sources = [each for row in self.rows.values() for each in sources_of(row).values()]
         await self.recordings.keep(self.rows.values())
-        gaps = [gap for link in {each.link for each in sources} for gap in self.feed.gaps(link)]
+        gaps = [gap for link in {each.link for each in sources} for gap in self.engine.feed.gaps(link)]
         await self.recordings.recall(self.rows.values())
         for row in self.rows.values():
             stored = await self.store.history(row.name, limit=limits.FAILURES_LOOKED_AT, gaps=False)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from contracts.answers.watchers import Allowed, WouldDecide
 from contracts.devices.rpc import Actor
@@ -177,24 +177,36 @@ class Evaluations:
         if not is_current():
             entry.decision, entry.reason = NOTHING.name, "the watcher was changed meanwhile"
             return entry
-        before = row.done
-        calls = self._bounded(row, entry, decision)
+        steps = self._bounded(row, entry, decision)
+        fires = bool(steps) and counts(row) and not row.done
+        # Without a predicate, the model's own word says when it is over.
+        is_over = not decision.steps and row.predicate is None
+        await self.record(row, entry, fires=fires, done=[] if is_over else [*row.done, *steps])
+        if steps:
+            await self.act(row, entry, [step for step in steps.values() if step is not None], is_current)
+        await self.announcer.decision(row, entry)
+        if steps:
+            await self.store.finish(entry)
+        await self.announcer.state(row, entry)
+        return entry
+
+    async def record(self, row: WatcherRow, entry: DecisionRow, *, fires: bool, **changes: Any) -> None:
+        """Write a decision, and what it changes of its watcher, before anything of it is done.
+
+        If that fails, the watcher is as it was: nothing was done, so it can be decided again.
+
+        Args:
+            fires: Whether it counts as firing.
+        """
+        before = {name: getattr(row, name) for name in changes}
+        row.sqlmodel_update(changes)
+        row.fired += fires
         try:
             await self.store.record(row, entry)
         except BaseException:
-            # Nothing was done, so it can be decided again.
-            row.fired -= counts(row) and not before and bool(row.done)
-            row.done = before
+            row.sqlmodel_update(before)
+            row.fired -= fires
             raise
-        if entry.state == "acting":
-            await self._act(row, entry, calls, is_current)
-            entry.state = "done"
-            await self.announcer.decision(row, entry)
-            await self.store.finish(entry)
-        else:
-            await self.announcer.decision(row, entry)
-        await self.announcer.state(row, entry)
-        return entry
 
     async def _record_failure(self, row: WatcherRow, entry: DecisionRow, occasion: str | None) -> None:
         """Record that no model could decide; with an occasion, notify the owner."""
@@ -284,17 +296,16 @@ class Evaluations:
         row.tokens += entry.tokens
         self.limits.charge_tokens(row.name, entry.tokens)
 
-    def _bounded(self, row: WatcherRow, entry: DecisionRow, decision: Decision) -> list[Chosen]:
-        """Apply the limits to a decision; return the calls that are to be made, which the entry names."""
-        if not decision.steps:
-            # Without a predicate, the model's own word says when it is over.
-            if row.predicate is None:
-                row.done = []
-            return []
+    def _bounded(
+        self, row: WatcherRow, entry: DecisionRow, decision: Decision
+    ) -> Mapping[str, Chosen | None]:
+        """Apply the limits to a decision; return the steps to do, with their calls noted."""
         left = {key: step for key, step in decision.steps.items() if key not in row.done}
         if not left:
-            entry.decision, entry.reason = NOTHING.name, Phrase("done already: {reason}", reason=entry.reason)
-            return []
+            if decision.steps:
+                entry.decision = NOTHING.name
+                entry.reason = Phrase("done already: {reason}", reason=entry.reason)
+            return {}
         limit = self.limits.actions(row)
         steps = {key: step for key, step in left.items() if step is None or row.dry_run or limit.take()}
         if len(steps) < len(left):
@@ -307,23 +318,38 @@ class Evaluations:
             entry.decision = NOTHING.name if key in row.done else NOTIFY.name
             steps = {key: None}
         entry.state = "acting"
-        row.fired += counts(row) and not row.done
-        row.done = [*row.done, *steps]
-        calls = [step for step in steps.values() if step is not None]
         outcome = "dry_run" if row.dry_run else "unknown"
+        calls = [step for step in steps.values() if step is not None]
         entry.actions = [{"path": call.path, "arguments": given, "outcome": outcome} for call, given in calls]
-        return calls
+        return steps
 
-    async def _act(
-        self, row: WatcherRow, entry: DecisionRow, calls: Sequence[Chosen], is_current: Callable[[], bool]
+    async def act(
+        self,
+        row: WatcherRow,
+        entry: DecisionRow,
+        steps: Sequence[str | Chosen],
+        is_current: Callable[[], bool],
     ) -> None:
-        actions = [] if row.dry_run else [dict[str, Json](each) for each in entry.actions]
-        for number, (action, (call, arguments)) in enumerate(zip(actions, calls, strict=False)):
-            action |= await self.make(row, call, arguments, is_current)
-            entry.actions = [*entry.actions[:number], action, *entry.actions[number + 1 :]]
-            if number + 1 < len(calls):
-                with suppress(StorageError):
-                    await self.store.finish(entry)
+        """Tell the texts and make the calls of a decision in their order, but for those that have an outcome.
+
+        Args:
+            is_current: Whether the watcher is still as it was; else the rest is skipped.
+        """
+        number = 0
+        for step in steps:
+            if isinstance(step, str):
+                if is_current() and not row.dry_run:
+                    await self.announcer.notify(row, step)
+                continue
+            action: dict[str, Json] = entry.actions[number]
+            if action["outcome"] == "unknown":
+                made = await self.make(row, *step, is_current) if is_current() else skipped()
+                entry.actions = [*entry.actions[:number], action | made, *entry.actions[number + 1 :]]
+                if number + 1 < len(entry.actions):
+                    with suppress(StorageError):
+                        await self.store.finish(entry)
+            number += 1
+        entry.state = "done"
 
     async def make(
         self,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from contracts.answers.watchers import Allowed, WouldDecide
 from contracts.errors import StorageError
@@ -13,12 +13,7 @@ from contracts.text import shortened
 from contracts.wire import Json
 from hub_live import limits
 from hub_live.watchers.decisions.approved import ApprovedCall
-from hub_live.watchers.decisions.evaluation import (
-    Evaluations,
-    calls_of,
-    counts,
-    skipped,
-)
+from hub_live.watchers.decisions.evaluation import Evaluations, calls_of, counts
 from hub_live.watchers.decisions.kinds import ACT, NOTIFY, WAIT, Kind
 from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import CheckedStep
@@ -73,10 +68,19 @@ class Steps:
             dry_run=row.dry_run,
         )
         due = None if following is None else now() + timedelta(seconds=steps[following][0].after_s)
-        await self._record(row, entry, (following, due), counts_as=first is None and counts(row))
+        fires, evaluations = first is None and counts(row), self.evaluations
+        await evaluations.record(row, entry, fires=fires, done=["then"], step=following, step_at=due)
+        announcer = evaluations.announcer
         if batch:
-            await self._do(row, entry, batch, values, is_current)
-        announcer = self.evaluations.announcer
+            did = [(call, call.arguments) if call else step.text(values) for step, call in batch]
+            await evaluations.act(row, entry, did, is_current)
+            failed = [each for each in entry.actions if "error" in each and each["outcome"] != "skipped"]
+            if failed:
+                # A valve that does not close is worth a word; a lamp that goes on is not.
+                said = [announcer.action_text(row, each) for each in failed]
+                await announcer.notify(row, Phrase.joined("\n", said))
+            with suppress(StorageError):
+                await evaluations.store.finish(entry)
         await announcer.decision(row, entry, tells=row.dry_run)
         await announcer.state(row, entry)
         return entry
@@ -90,25 +94,6 @@ class Steps:
             decision=_kind(steps).name, reason=Phrase.joined(". ", texts), actions=actions or None
         )
 
-    async def _record(
-        self,
-        row: WatcherRow,
-        entry: DecisionRow,
-        waiting: tuple[int | None, datetime | None],
-        *,
-        counts_as: bool,
-    ) -> None:
-        before = row.step, row.step_at, row.done
-        (row.step, row.step_at), row.done = waiting, ["then"]
-        row.fired += counts_as
-        try:
-            await self.evaluations.store.record(row, entry)
-        except BaseException:
-            # Nothing was done, so it can be done again.
-            row.step, row.step_at, row.done = before
-            row.fired -= counts_as
-            raise
-
     def _action(self, row: WatcherRow, call: ApprovedCall) -> dict[str, Json]:
         action = {"path": call.path, "arguments": call.arguments}
         if row.dry_run:
@@ -117,39 +102,6 @@ class Steps:
             return {**action, "outcome": "unknown"}
         problem = Phrase("the limit of actions per hour is used up")
         return {**action, "outcome": "limited", **with_phrases({"error": problem})}
-
-    async def _do(
-        self,
-        row: WatcherRow,
-        entry: DecisionRow,
-        batch: list[Bound],
-        values: Mapping[str, str],
-        is_current: Callable[[], bool],
-    ) -> None:
-        announcer, number = self.evaluations.announcer, 0
-        actions = [dict(each) for each in entry.actions]
-        for step, call in batch:
-            if not is_current():
-                break
-            if call is None:
-                if not row.dry_run:
-                    await announcer.notify(row, step.text(values))
-                continue
-            if actions[number]["outcome"] == "unknown":
-                actions[number] |= await self.evaluations.make(row, call, call.arguments, is_current)
-                entry.actions = [*actions]
-            number += 1
-        failed = [announcer.action_text(row, each) for each in actions if each.get("error")]
-        if failed:
-            # A valve that does not close is worth a word; a lamp that goes on is not.
-            await announcer.notify(row, Phrase.joined("\n", failed))
-        for action in actions[number:]:
-            if action["outcome"] == "unknown":
-                action |= skipped()
-        entry.actions = actions
-        entry.state = "done"
-        with suppress(StorageError):
-            await self.evaluations.store.finish(entry)
 
 
 def steps_of(row: WatcherRow) -> list[Bound]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agent_core.prompt import Household
 from agent_core.times import local_time, utc
 from contracts.answers.live import LinkName
 from contracts.errors import StorageError
@@ -23,17 +22,16 @@ from hub_live.watchers.decisions.model import Seen
 from hub_live.watchers.definition import sources_of
 from hub_live.watchers.tables import DecisionRow, WatcherRow
 from hub_live.watchers.values.watched import Watched
-from hub_registry.devices.directory import Directory
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class History:
-    """Reads what is remembered of the topics, where the owner of a watcher may see it."""
+    """Reads what is remembered of the topics, where the owner of a watcher may see it, and of their gaps."""
 
     feed: Feed
-    directory: Directory
+    evaluations: Evaluations
 
     def seen(self, watched: Watched) -> dict[str, Seen]:
         """Return what a model is shown of the values."""
@@ -73,16 +71,7 @@ class History:
         return self.feed.history(topic, link) if self.sees(watched.row, link)(topic) else ()
 
     def sees(self, row: WatcherRow, link: LinkName) -> Callable[[str], bool]:
-        return visible_to(self.directory, row.owner, link)
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """Names the gaps of a watcher, and tells its owner of them."""
-
-    feed: Feed
-    evaluations: Evaluations
-    household: Household
+        return visible_to(self.evaluations.registry.directory, row.owner, link)
 
     def missed_by(self, watched: Watched) -> list[str]:
         """Return the last times in which data was missed since a model decided, for people."""
@@ -120,7 +109,7 @@ class Gaps:
             await self.evaluations.announcer.gap(owner, names, reason)
 
     def _clock(self, at: float) -> str:
-        return local_time(at, self.household.time_zone)
+        return local_time(at, self.evaluations.clock.household.time_zone)
 
 
 def is_short(gap: Gap) -> bool:
