@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from agent_core import limits
 from agent_core.search.catalogue import Target
@@ -305,17 +306,8 @@ class SentenceIndex:
         self, language: str, *, limit: int = 5, hears: Hears = lambda source, target: True
     ) -> list[str]:
         """Return sentences that would work, one of each skill first, for an answer without a model."""
-        known = self._languages.get(primary(language))
-        if known is None:
-            return []
-        entries = (
-            entry
-            for entries in known.by_word.values()
-            for entry in entries
-            if not entry.is_own and hears(entry.source, entry.target)
-        )
         # Those without slots first: they can be said as they stand.
-        skills = {entry.template.example: entry.target.skill for entry in entries}
+        skills = {entry.template.example: entry.target.skill for entry in self._entries(language, hears)}
         seen = Counter[str]()
         ranked: list[tuple[bool, int, str]] = []
         for text in sorted(skills, key=lambda text: ("<" in text, text)):
@@ -325,26 +317,21 @@ class SentenceIndex:
 
     def listed(self, language: str, *, hears: Hears) -> list[tuple[str, str, str]]:
         """Return an example of each template, with the id of its device and its skill."""
-        known = self._languages.get(primary(language))
-        found = {
-            (entry.source, entry.target.skill, entry.template.example): None
-            for entries in (known.by_word.values() if known is not None else ())
-            for entry in entries
-            if not entry.is_own and hears(entry.source, entry.target)
-        }
-        return sorted(found)
+        entries = self._entries(language, hears)
+        return sorted({(each.source, each.target.skill, each.template.example) for each in entries})
 
     def sayable(
         self, language: str, *, current: str | None, hears: Hears = lambda source, target: True
     ) -> list[tuple[str, Method]]:
         """Return every template that counts for who speaks on a device, with its method."""
+        entries = self._entries(language, hears, current)
+        return [(entry.template.text, entry.target.method) for entry in entries]
+
+    def _entries(self, language: str, hears: Hears, current: str | None = None) -> Iterator[_Entry]:
         known = self._languages.get(primary(language))
-        return [
-            (entry.template.text, entry.target.method)
-            for entries in (known.by_word.values() if known is not None else ())
-            for entry in entries
-            if (not entry.is_own or entry.source == current) and hears(entry.source, entry.target)
-        ]
+        for entry in chain.from_iterable(known.by_word.values()) if known is not None else ():
+            if (not entry.is_own or entry.source == current) and hears(entry.source, entry.target):
+                yield entry
 
     async def digest(self) -> str:
         """Return a digest of every template: its language, its parameters, and the one device it is for."""
@@ -354,8 +341,7 @@ class SentenceIndex:
             entries = [
                 (language, entry)
                 for language, known in self._languages.items()
-                for entries in known.by_word.values()
-                for entry in entries
+                for entry in chain.from_iterable(known.by_word.values())
             ]
             digest = await asyncio.to_thread(_digest, entries)
             self._digest = version, digest

@@ -121,7 +121,11 @@ class IntentIndex:
         self._version = 0
 
     def __bool__(self) -> bool:
-        return bool(self._things) or (self.home is not None and bool(self._home_targets))
+        return bool(self._things) or self._offered is not None
+
+    @property
+    def _offered(self) -> Home | None:
+        return self.home if self._home_targets else None
 
     def put(
         self,
@@ -173,14 +177,11 @@ class IntentIndex:
 
     def named(self) -> Named:
         """Return a copy of what there is now."""
-        has_home = self.home is not None and self._home_targets
-        entities = list(self.home.names()) if self.home is not None and has_home else []
-        areas = {place: place for thing in self._things.values() for place in thing.places}
-        floors: Mapping[str, str] = {}
-        if self.home is not None and has_home:
-            areas |= self.home.areas()
-            floors = self.home.floors()
-        return Named(self._version, list(self._things.values()), entities, areas, floors)
+        things = list(self._things.values())
+        areas = {place: place for thing in things for place in thing.places}
+        if (home := self._offered) is None:
+            return Named(self._version, things, [], areas, {})
+        return Named(self._version, things, list(home.names()), areas | dict(home.areas()), home.floors())
 
     def keep(self, book: Phrasebook, lists: Lists) -> None:
         """Keep lists that were made, unless something has changed since."""
@@ -203,8 +204,9 @@ class IntentIndex:
             for text in book.examples.get(thing.kind, ()):
                 made[thing.source, skill, text.replace("{name}", said)] = None
         targets = self._home_targets.values()
-        if self.home is not None and targets and all(hears(self._home_source, each) for each in targets):
-            first = {domain: said for said, _, domain in self.home.names()}
+        home = self._offered
+        if home is not None and all(hears(self._home_source, each) for each in targets):
+            first = {domain: said for said, _, domain in home.names()}
             skill = next(iter(targets)).skill
             for domain, said in first.items():
                 for text in book.examples.get(domain, ()):
@@ -219,10 +221,10 @@ class IntentIndex:
                 generic = (spoken(each) for each in book.kinds.get(thing.kind, ()))
                 names[thing.kind] |= dict.fromkeys((*thing.names, *generic))
                 areas |= dict.fromkeys(thing.places)
-        if self.home is not None and self._home_targets:
-            for said, _, domain in self.home.names():
+        if (home := self._offered) is not None:
+            for said, _, domain in home.names():
                 names[domain][said] = None
-            areas |= dict.fromkeys((*self.home.areas(), *self.home.floors()))
+            areas |= dict.fromkeys((*home.areas(), *home.floors()))
         if "light" in names and any("call_later" in thing.targets for thing in self._things.values()):
             names["later"] = names["light"]
         if areas:
@@ -305,8 +307,8 @@ class IntentIndex:
         if named is None or keys is not None:
             things = [each for key in keys or self._things if (each := self._things.get(key)) is not None]
             made += self._own_calls(things, intent, slots, domain, hears)
-        if self.home is not None and self._home_targets and keys is None:
-            found = self.home.call(intent, slots, domain)
+        if (home := self._offered) is not None and keys is None:
+            found = home.call(intent, slots, domain)
             target = self._home_targets.get(found[0]) if found is not None else None
             if found is not None and target is not None and hears(self._home_source, target):
                 made.append((target, found[1]))

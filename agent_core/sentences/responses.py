@@ -308,8 +308,8 @@ def bytes_text(size: float, *, decimal: str = ".") -> str:
     return f"{digits.replace('.', decimal)} {_BYTE_UNITS[power]}"
 
 
-def duration_text(seconds: float) -> str:
-    """Write a duration by its two largest units: ``1 h 13 min``, ``45 s``."""
+def duration_text(seconds: float, *, units: int = 2) -> str:
+    """Write a duration by its largest units: ``1 h 13 min``, ``45 s``."""
     sign, left = ("-" if seconds < 0 else ""), abs(seconds)
     if left < 10 and left != int(left):
         return f"{sign}{left:.1f} s"
@@ -319,7 +319,7 @@ def duration_text(seconds: float) -> str:
         count, left = divmod(left, size)
         if count or parts:
             parts.append(f"{count} {unit}" if count else "")
-        if len(parts) == 2:
+        if len(parts) == units:
             break
     return sign + (" ".join(filter(None, parts)) or "0 s")
 

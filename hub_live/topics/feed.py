@@ -19,6 +19,7 @@ from chat.tasks import happens, open_tasks, supervise
 from contracts.access import covers, is_for_people
 from contracts.answers.live import LinkName
 from contracts.errors import NotFound, StorageError
+from contracts.listeners import Listeners
 from contracts.topics import check_filter, check_topic, is_exact
 from contracts.wire import Json
 from hub_agent.bus.home_link import HomeLink
@@ -38,7 +39,11 @@ class Feed:
     def __init__(
         self, sources: Mapping[LinkName, LinkSource], *, memory: SampleMemory, home: HomeLink | None
     ) -> None:
+        # When a gap begins, and again when it ends.
+        self.on_gap: Listeners[Callable[[Gap], None]] = Listeners()
         self._sources = sources
+        for source in sources.values():
+            source.on_gap = self.on_gap
         self._memory = memory
         self._home = home
         self._asked: OrderedDict[tuple[LinkName, str], tuple[Follower, asyncio.TimerHandle]] = OrderedDict()
@@ -179,17 +184,6 @@ class Feed:
         """Check the rights of all followers again: the owners of devices have changed."""
         for source in self._sources.values():
             source.forget_routes()
-
-    def on_gap(self, listener: Callable[[Gap], None]) -> Callable[[], None]:
-        """Call a plain function when a gap begins, and again when it ends; return its undoing."""
-        for source in self._sources.values():
-            source.gap_listeners.append(listener)
-
-        def undo() -> None:
-            for source in self._sources.values():
-                source.gap_listeners.remove(listener)
-
-        return undo
 
     async def publish(
         self, topic: str, payload: Json | bytes, *, link: LinkName = "bus", retain: bool = False, qos: int = 0

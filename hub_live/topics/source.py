@@ -14,6 +14,7 @@ from contracts import topics
 from contracts.access import covers
 from contracts.answers.live import LinkName
 from contracts.errors import Forbidden, StrawberryError
+from contracts.listeners import Listeners
 from contracts.rates import complaint_limit
 from contracts.topics import is_exact
 from contracts.wire import Json
@@ -89,7 +90,7 @@ class LinkSource:
     Attributes:
         decode: Makes values from payloads.
         gaps: The latest gaps, oldest first; the last one may still last.
-        gap_listeners: Called when a gap begins and when it ends.
+        on_gap: Called when a gap begins and when it ends.
         heard: When a message last arrived, or the connection was made, Unix seconds.
         refused: The filters that the broker refuses, with its reason.
         withheld: Topics of which nothing is heard, with the reason.
@@ -103,7 +104,7 @@ class LinkSource:
 
     def __post_init__(self) -> None:
         self.gaps: deque[Gap] = deque(maxlen=limits.MOST_LINK_GAPS)
-        self.gap_listeners: list[Callable[[Gap], None]] = []
+        self.on_gap: Listeners[Callable[[Gap], None]] = Listeners()
         self.heard = 0.0
         self.refused: dict[str, str] = {}
         self.withheld: Mapping[str, str] = {}
@@ -184,7 +185,7 @@ class LinkSource:
 
     def _note(self, gap: Gap) -> None:
         self.gaps.append(gap)
-        for listener in list(self.gap_listeners):
+        for listener in self.on_gap:
             listener(gap)
 
     def forget_routes(self) -> None:

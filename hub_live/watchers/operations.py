@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from agent_core.skills.skill import skill_method
 from agent_core.times import parse_since
@@ -16,38 +16,15 @@ from contracts.answers.watchers import (
     WatcherSummary,
     WatcherWithHistory,
 )
+from contracts.errors import InvalidMessage
 from contracts.validation import Language
-from contracts.wire import Part, Strict
+from contracts.wire import Part
 from hub_live.watchers.definition import Approval, Edit, WatcherRequest
 from hub_live.watchers.timers.timers import Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer
 
 Predicate = Annotated[str | None, Field(min_length=1, max_length=2_000)]
-
-
-class TestRequest(Strict):
-    """The data of a back-test.
-
-    Attributes:
-        since: How far back, as ``7d`` or ``1h30m``; None with a capture.
-        capture: Id of a capture.
-        model: Whether the model decides each time that the watcher would have fired; calls are not made.
-        predicate: Another one than its own.
-        lines: Whether the numbers are wanted, too, for a plot.
-    """
-
-    since: Annotated[str | None, Field(max_length=32)] = None
-    capture: Annotated[str | None, Field(max_length=500)] = None
-    model: bool = False
-    lines: bool = False
-    predicate: Predicate = None
-
-    @model_validator(mode="after")
-    def _one(self) -> "TestRequest":
-        if (self.since is None) == (self.capture is None):
-            raise ValueError("give either since or capture")
-        return self
 
 
 class RemovedWatcher(Part):
@@ -191,21 +168,33 @@ async def trace(watchers: Watchers, asking: Bearer, name: str) -> list[TraceEntr
 
 
 @watchers.post(CALL, "/{name}/test")
-async def test(watchers: Watchers, asking: Bearer, name: str, data: TestRequest) -> Report:
+async def backtest(
+    watchers: Watchers,
+    asking: Bearer,
+    name: str,
+    since: Annotated[str | None, Field(max_length=32)] = None,
+    capture: Annotated[str | None, Field(max_length=500)] = None,
+    model: bool = False,
+    lines: bool = False,
+    predicate: Predicate = None,
+) -> Report:
     """Return when a watcher would have fired on recorded values.
 
     `since` is a duration (`7d`) or a time, `predicate` another one than its own. With `model`, only for
-    people who may act. With `lines` its numbers are there for a plot, `{"disk": [[seconds, value]]}`.
+    people who may act, it decides each time; calls are not made. With `lines` its numbers are there for a
+    plot, `{"disk": [[seconds, value]]}`. Give either `since` or the id of a `capture`.
     """
+    if (since is None) == (capture is None):
+        raise InvalidMessage("give either since or capture")
     report = await watchers.test(
         name,
         asking,
-        since=parse_since(data.since) if data.since is not None else None,
-        capture=data.capture or "",
-        with_model=data.model,
-        predicate=data.predicate,
+        since=parse_since(since) if since is not None else None,
+        capture=capture or "",
+        with_model=model,
+        predicate=predicate,
     )
-    return report if data.lines else report.model_copy(update={"lines": None})
+    return report if lines else report.model_copy(update={"lines": None})
 
 
 @timers.get(LOOK, skill="timers")

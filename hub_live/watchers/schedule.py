@@ -10,6 +10,7 @@ from cronsim import CronSim, CronSimError
 
 from agent_core.prompt import Household
 from contracts.errors import InvalidMessage
+from hub_live.watchers.predicates.clock import place_of
 
 _HINT: Final = (
     "Write 'every weekday at 7', 'every day at 18:30', 'every 15 minutes', 'sunset', "
@@ -86,17 +87,11 @@ class Schedule:
         return self._next_of_sun(local, household)
 
     def _next_of_sun(self, local: datetime, household: Household) -> datetime:
-        if household.latitude is None or household.longitude is None:
-            raise InvalidMessage(
-                "{sun} depends on where the household is, which is not set",
-                sun=self.sun,
-                hint="Choose a time of the day in its place. "
-                "An admin can set where the home is on the page System.",
-            )
+        place = place_of(household, needed_by=self.sun)
         from astral import Observer, sun  # 30 ms that only a home with such a schedule needs
 
         zone = ZoneInfo(household.time_zone)
-        observer = Observer(household.latitude, household.longitude)
+        observer = Observer(*place)
         moment_of = sun.sunrise if self.sun == "sunrise" else sun.sunset
         # The day before, because an offset moves its time into this one.
         for day in range(-1, _YEAR):

@@ -23,6 +23,7 @@ from hub_live.watchers.operations import timers, watchers
 from hub_live.watchers.timers.spoken_time import Day, moment_of
 from hub_live.watchers.timers.timers import UNNAMED, LaterCall, Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
+from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer
 from hub_registry.storage.tables import now
 
@@ -214,8 +215,7 @@ class WatcherSkill(HubSkill):
     async def set_timer(self, minutes: Minutes, text: str = UNNAMED) -> TimeLeft:
         """Set a timer; the user is notified when it ends."""
         due = now() + timedelta(minutes=minutes)
-        user = self.asking.bearer(CHANGE).user
-        return _left(await self._timers.add(user, text, due=due, schedule=None, missed="run"))
+        return _left(await self._timers.add(self._user, text, due=due, missed="run"))
 
     @skill_method(
         responses={
@@ -233,11 +233,10 @@ class WatcherSkill(HubSkill):
             arguments: By name.
             text: What it does, in the user's words.
         """
-        user = self.asking.bearer(CHANGE).user
-        later = self._timers.later_call(self.asking, call, arguments or {})
+        later = self._later(call, arguments)
         due = now() + timedelta(minutes=minutes)
         text = text or later.path.partition(".")[2]
-        return _left(await self._timers.add(user, text, due=due, schedule=None, missed="tell", call=later))
+        return _left(await self._timers.add(self._user, text, due=due, call=later))
 
     @skill_method(
         responses={
@@ -254,9 +253,7 @@ class WatcherSkill(HubSkill):
             time: As of remind_at; so is day.
             call: As of call_later; so are arguments and text.
         """
-        return await self._set_at(
-            time, day, text, self._timers.later_call(self.asking, call, arguments or {})
-        )
+        return await self._set_at(time, day, text, self._later(call, arguments))
 
     @skill_method(
         responses={
@@ -270,8 +267,7 @@ class WatcherSkill(HubSkill):
         Args:
             timer: Its text or its id.
         """
-        moved = await self._timers.move(self.asking.bearer(CHANGE).user, timer, timedelta(minutes=minutes))
-        return _left(moved)
+        return _left(await self._timers.move(self._user, timer, timedelta(minutes=minutes)))
 
     @skill_method(
         responses={
@@ -285,7 +281,7 @@ class WatcherSkill(HubSkill):
         Args:
             timer: Its text or its id.
         """
-        return _left(await self._timers.pause(self.asking.bearer(CHANGE).user, timer))
+        return _left(await self._timers.pause(self._user, timer))
 
     @skill_method(
         responses={
@@ -299,7 +295,7 @@ class WatcherSkill(HubSkill):
         Args:
             timer: Its text or its id.
         """
-        return _left(await self._timers.resume(self.asking.bearer(CHANGE).user, timer))
+        return _left(await self._timers.resume(self._user, timer))
 
     @skill_method(
         idempotent=True,
@@ -307,7 +303,7 @@ class WatcherSkill(HubSkill):
     )
     async def cancel_all_timers(self) -> int:
         """Cancel all timers; reminders that come again and again stay. Returns how many there were."""
-        return len(await self._timers.remove_all(self.asking.bearer(CHANGE).user))
+        return len(await self._timers.remove_all(self._user))
 
     @skill_method(
         read_only=True,
@@ -344,8 +340,7 @@ class WatcherSkill(HubSkill):
     async def remind_in(self, minutes: Minutes, text: str) -> TimeLeft:
         """Remind the user of something in some minutes."""
         due = now() + timedelta(minutes=minutes)
-        user = self.asking.bearer(CHANGE).user
-        return _left(await self._timers.add(user, text, due=due, schedule=None, missed="tell"))
+        return _left(await self._timers.add(self._user, text, due=due))
 
     @skill_method(
         sentences={
@@ -376,9 +371,8 @@ class WatcherSkill(HubSkill):
     async def _set_at(self, time: str, day: str, text: str, call: LaterCall | None = None) -> dict[str, Any]:
         zone = ZoneInfo(self._household.time_zone)
         due = moment_of(time, day, zone=zone)
-        user = self.asking.bearer(CHANGE).user
         text = text or (call.path.partition(".")[2] if call is not None else "")
-        made = await self._timers.add(user, text, due=due, schedule=None, missed="tell", call=call)
+        made = await self._timers.add(self._user, text, due=due, call=call)
         local = due.astimezone(zone)
         days = (local.date() - now().astimezone(zone).date()).days
         date = local.date().isoformat() if days > 1 else None
@@ -399,12 +393,20 @@ class WatcherSkill(HubSkill):
         if (at is None) == (every is None):
             raise InvalidMessage("give either at or every")
         due = None if at is None else self._moment(at)
-        user = self.asking.bearer(CHANGE).user
-        return json_for_models(await self._timers.add(user, text, due=due, schedule=every, missed=missed))
+        return json_for_models(
+            await self._timers.add(self._user, text, due=due, schedule=every, missed=missed)
+        )
 
     @property
     def _by(self) -> Bearer:
         return self.asking.bearer(CALL)
+
+    @property
+    def _user(self) -> User:
+        return self.asking.bearer(CHANGE).user
+
+    def _later(self, call: str, arguments: dict[str, Any] | None) -> LaterCall:
+        return self._timers.later_call(self.asking, call, arguments or {})
 
     def _moment(self, text: str) -> datetime:
         try:

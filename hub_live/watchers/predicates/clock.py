@@ -25,6 +25,22 @@ _HORIZON: Final = -0.833
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def place_of(household: Household, *, needed_by: str) -> tuple[float, float]:
+    """Return latitude and longitude of a home.
+
+    Raises:
+        InvalidMessage: If they are not set.
+    """
+    if household.latitude is None or household.longitude is None:
+        raise InvalidMessage(
+            "{sun} depends on where the household is, which is not set",
+            sun=needed_by,
+            hint="Choose a time of the day in its place. "
+            "An admin can set where the home is on the page System.",
+        )
+    return household.latitude, household.longitude
+
+
 @dataclass(frozen=True)
 class Clock:
     """Tells what the clock names are at a time, exact to a minute."""
@@ -37,12 +53,8 @@ class Clock:
         Raises:
             InvalidMessage: If the sun is among them, and where the home is, is not set.
         """
-        if "sun" in names and None in (self.household.latitude, self.household.longitude):
-            raise InvalidMessage(
-                "sun depends on where the household is, which is not set",
-                hint="Choose a time of the day in its place. "
-                "An admin can set where the home is on the page System.",
-            )
+        if "sun" in names:
+            place_of(self.household, needed_by="sun")
 
     def part(self, name: str) -> Callable[[float], Value]:
         """Return the function that gives a clock name at a time in Unix seconds."""

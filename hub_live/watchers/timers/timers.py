@@ -145,8 +145,8 @@ class Timers:
         text: str,
         *,
         due: datetime | None,
-        schedule: str | None,
-        missed: Missed,
+        schedule: str | None = None,
+        missed: Missed = "tell",
         call: LaterCall | None = None,
     ) -> TimerSummary:
         """Set a timer that ends once, or comes again.

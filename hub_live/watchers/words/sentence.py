@@ -9,6 +9,7 @@ from functools import cached_property, partial, reduce
 from typing import Final
 
 from agent_core.search.targets import AnyDirectory, find_path
+from agent_core.sentences.responses import duration_text
 from agent_core.skills.labels import DeclaredLabels, Labels
 from agent_core.skills.questions import spoken_questions
 from agent_core.times import UNITS
@@ -64,6 +65,8 @@ _EACH: Final = re.compile(r"(?:\*/(\d+) \*|0 \*/(\d+)) \* \* \*")
 _ON_OFF: Final = {"on": {"en": "on", "de": "an"}, "off": {"en": "off", "de": "aus"}}
 """As one says that something is; its label stands by itself."""
 _BOLD: Final = "**{part}**"
+lasting: Final = partial(duration_text, units=len(UNITS))
+"""Writes a duration with all its units: ``1 d 30 min 5 s``."""
 _PLAIN: Final = frozenset({"on", "is_on", "power", "state"})
 """Names of states that say no more than the skill itself."""
 
@@ -321,16 +324,6 @@ def schedule_text(schedule: str) -> Phrase:
         if at[3].isdecimal():
             return Phrase("Every {day} at {time}", day=_bold(Phrase(DAYS[int(at[3]) - 1])), time=time)
     return _bold(schedule)
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration as people write it: ``1 h 30 min``."""
-    parts: list[str] = []
-    for size, unit in UNITS:
-        count, seconds = divmod(seconds, size)
-        if count:
-            parts.append(f"{count:.0f} {unit}")
-    return " ".join(parts) or f"{seconds:.3g} s"
 
 
 def plain(sentence: str) -> str:

@@ -27,7 +27,6 @@ from hub_live.events.kinds import WatcherData
 from hub_live.watchers import operations
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.definition import Approval
-from hub_live.watchers.operations import TestRequest
 from hub_live.watchers.words.sentence import plain
 from hub_web import limits, sb
 from hub_web.pages.audit import outcomes
@@ -252,13 +251,14 @@ class _Watcher:
 
     async def _test(self) -> None:
         kind, _, capture = str(self._since.value).partition(" ")
-        data = TestRequest.model_construct(
+        report = await view.api(
+            operations.backtest,
+            self._name,
             since=None if capture else kind,
             capture=capture or None,
             predicate=(self._predicate.value or "").strip() or None,
             lines=True,
         )
-        report = await view.api(operations.test, self._name, data)
         with sb.refilled(self._report):
             if not report.evaluated:
                 sb.note(
