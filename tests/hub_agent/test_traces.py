@@ -1,12 +1,21 @@
 """Where the time of a turn went, as its person and an admin see it."""
 
 import asyncio
+import tracemalloc
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
+from sqlmodel import func, insert, select
 
 from agent_core.models.entries import Model, ModelEntry, Models
+from chat.turns import Turns
+from hub_agent import limits
+from hub_agent.chat.traces import Traces
+from hub_agent.tables import TraceRow
+from hub_registry.storage.store import open_store
+from hub_registry.storage.tables import now
 from tests.hub_agent.home import Home, chunks, events_of, open_home, says, wait_for
 from tests.hub_agent.skills import LampSkill, LockSkill, SlowSkill
 from tests.hub_server.test_http_chat import URL, stream
@@ -174,3 +183,27 @@ async def test_what_others_said_is_theirs_also_for_an_admin(home: Home) -> None:
         assert (await without.get("/api/turns")).json()["turns"] == []
     async with home.client(lamp.token) as device:
         assert (await device.get("/api/turns")).status_code == 403
+
+
+async def test_forgetting_many_old_traces_takes_no_memory_for_each(tmp_path: Path) -> None:
+    begun = now()
+    plain = {"user": "ada", "ms": {}, "spans": b"", "left_out": 0}
+    rows = [
+        {**plain, "turn": str(number), "at": begun + timedelta(seconds=number)}
+        for number in range(limits.TRACES_KEPT + 3_000)
+    ]
+    async with open_store(tmp_path / "hub" / "hub.db") as store:
+        traces = Traces(store, running=cast("Turns", None))
+        # The first time takes what stays.
+        await traces.trim()
+        await store.write(lambda session: session.execute(insert(TraceRow), rows))
+        tracemalloc.start()
+        try:
+            await traces.trim()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        oldest = await store.read(lambda session: session.exec(select(func.min(TraceRow.at))).one())
+
+    assert oldest == begun + timedelta(seconds=3_000)
+    assert peak < 300_000
