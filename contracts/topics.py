@@ -162,25 +162,10 @@ USER_EVENT: Final = Topic("users/{user}/events/{kind}", TypeAdapter(UserEvent), 
 BROKER_CONTROL: Final = Topic("$CONTROL/strawberry/v1", TypeAdapter(Revocation), "hub")
 """Only to the embedded broker: never retained, never delivered to a subscriber."""
 
-TOPICS: Final[tuple[Topic[Any], ...]] = (
-    STATUS,
-    HEARTBEAT,
-    SKILL,
-    STATE,
-    EVENT,
-    CALL,
-    CONTROL,
-    RESULT,
-    WAKE_HEARD,
-    WAKE_VERDICT,
-    HUB_STATUS,
-    CHAT_REQUEST,
-    CHAT_REPLY,
-    WATCHER,
-    WATCHER_VALUE,
-    CAPTURE,
-    USER_EVENT,
+TOPICS: Final[tuple[Topic[Any], ...]] = tuple(
+    each for each in tuple(globals().values()) if isinstance(each, Topic) and each is not BROKER_CONTROL
 )
+"""All rows above but the last."""
 
 DYNAMIC_SECURITY: Final = "$CONTROL/dynamic-security/v1"
 """Commands to Mosquitto's plugin of that name; a JSON of its own, not a message of ours."""

@@ -133,26 +133,14 @@ def validated(model: type[Model], given: Any, *, what: str = "argument") -> Mode
 
 
 def explain(
-    error: ValidationError,
+    error: ValidationError | ErrorDetails,
     model: type[BaseModel] | None = None,
     *,
     what: str = "setting",
     root: str = "",
     show_value: bool = False,
 ) -> str:
-    """Describe the first mistake of a validation in one line; see `explain_mistake`."""
-    return explain_mistake(first_mistake(error.errors()), model, what=what, root=root, show_value=show_value)
-
-
-def explain_mistake(
-    mistake: ErrorDetails,
-    model: type[BaseModel] | None = None,
-    *,
-    what: str = "setting",
-    root: str = "",
-    show_value: bool = False,
-) -> str:
-    """Describe one mistake of a validation in one line.
+    """Describe a mistake in one line; of a validation the first one, see `first_mistake`.
 
     Args:
         model: What was validated. An unknown name is compared with its fields.
@@ -164,6 +152,7 @@ def explain_mistake(
         For example ``unknown setting 'provder'; did you mean 'provider'?`` or
         ``timeout_s must be greater than 0``.
     """
+    mistake = first_mistake(error.errors()) if isinstance(error, ValidationError) else error
     steps = [root] if root else []
     place, parent = location((*steps, *mistake["loc"])), location((*steps, *mistake["loc"][:-1]))
     name = shortened(str(mistake["loc"][-1]), limits.MAX_VALUE_SHOWN) if mistake["loc"] else ""

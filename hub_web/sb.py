@@ -1,12 +1,16 @@
-"""What every page is made of, as ``sb.card``, beside NiceGUI's own elements of ``ui``."""
+"""What every page is made of, as ``sb.card``, beside NiceGUI's own elements of ``ui``; and its handlers."""
 
+import asyncio
+import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from nicegui import ui
+from nicegui.awaitable_response import AwaitableResponse
+from nicegui.slot import Slot
 
 from contracts.errors import StrawberryError
 from contracts.phrases import for_people
@@ -15,6 +19,10 @@ from hub_web.texts import text as translate
 Tone = Literal["plain", "good", "warn", "bad", "accent"]
 Cell = str | Callable[[], Any] | None
 Made = TypeVar("Made", bound=ui.element)
+T = TypeVar("T")
+Handler = Callable[[], Awaitable[Any] | Any]
+Show = Callable[[], Awaitable[None]]
+"""Reads something and shows it."""
 
 
 class Words(ui.element):
@@ -263,3 +271,39 @@ def code(content: str, *, label: str = "") -> ui.element:
 
 def as_json(value: Any, *, label: str = "") -> ui.element:
     return code(json.dumps(value, indent=2, ensure_ascii=False), label=label)
+
+
+def one_at_a_time(read: Show) -> Show:
+    """Make a function that reads and shows something run once at a time, and once more if called meanwhile.
+
+    So an older answer never replaces a newer one.
+    """
+    running, waits = asyncio.Lock(), False
+
+    async def run() -> None:
+        nonlocal waits
+        if waits:
+            return
+        waits = True
+        try:
+            await running.acquire()
+        finally:
+            waits = False
+        try:
+            await read()
+        finally:
+            running.release()
+
+    return run
+
+
+async def tell(on_event: Callable[[T], Any], event: T, slot: Slot) -> None:
+    with slot:
+        await handled(partial(on_event, event))
+
+
+async def handled(handler: Handler) -> None:
+    result = handler()
+    # To await a dialog, which ``close`` returns, would open it again; a page that is left answers no script.
+    if inspect.isawaitable(result) and not isinstance(result, (ui.element, AwaitableResponse)):
+        await result

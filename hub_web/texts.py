@@ -1,8 +1,9 @@
-"""What the pages say: translations, see `agent_core.texts`, and moments and durations in words."""
+"""What the pages say: translations, see `agent_core.texts`, and moments, durations and sizes in words."""
 
 from datetime import UTC, datetime
 from typing import Final
 
+from agent_core.sentences.responses import bytes_text
 from agent_core.texts import LANGUAGE, ZONE, choose, languages, text
 
 __all__ = [
@@ -82,3 +83,7 @@ def milliseconds(value: float) -> str:
     if value < _MINUTE_MS:
         return text.number(value / 1_000, 1) + " s"
     return lasting(value / 1_000)
+
+
+def size(count: float) -> str:
+    return bytes_text(count, decimal=text.number(0.1, 1)[1])

@@ -29,7 +29,6 @@ from hub_web import limits, sb
 from hub_web.api import Api
 from hub_web.door import theme_of
 from hub_web.feeds import Feeds
-from hub_web.handlers import Handler, Show, handled, tell
 from hub_web.parts.calls.forms import switch, text_field
 from hub_web.sockets import WebSession
 from hub_web.texts import LANGUAGE, ZONE, ago, choose, text
@@ -269,7 +268,7 @@ class View:
     def button(
         self,
         label: str,
-        on_click: Handler,
+        on_click: sb.Handler,
         *,
         icon: str = "",
         kind: Literal["primary", "plain", "danger", "flat"] = "plain",
@@ -295,10 +294,10 @@ class View:
             try:
                 async with self.busy():
                     try:
-                        await handled(on_click)
+                        await sb.handled(on_click)
                     except PasswordNeeded:
                         if await self._confirm_password():
-                            await handled(on_click)
+                            await sb.handled(on_click)
             finally:
                 runs = False
                 if not made.is_deleted:
@@ -307,7 +306,7 @@ class View:
         made.on_click(click)
         return made
 
-    def tool(self, icon: str, tip: str, on_click: Handler) -> ui.button:
+    def tool(self, icon: str, tip: str, on_click: sb.Handler) -> ui.button:
         return self.button("", on_click, icon=icon, kind="flat", tip=tip)
 
     def switch(self, label: str, value: bool, change: Callable[[bool], Awaitable[None]]) -> ui.switch:
@@ -330,15 +329,15 @@ class View:
 
         return (made := switch(label, value, changed))
 
-    def menu_item(self, label: str, on_click: Handler) -> ui.menu_item:
+    def menu_item(self, label: str, on_click: sb.Handler) -> ui.menu_item:
         return ui.menu_item(label, self.showing(on_click)).props("role=menuitem")
 
-    def showing(self, handler: Handler) -> Callable[[], Awaitable[None]]:
+    def showing(self, handler: sb.Handler) -> sb.Show:
         """Make a handler show at once, at the top of the page, that it is under way."""
 
         async def run() -> None:
             async with self.busy():
-                await handled(handler)
+                await sb.handled(handler)
 
         return run
 
@@ -365,7 +364,7 @@ class View:
         open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]],
         on_event: Callable[[T], Any],
         *,
-        on_open: Show | None = None,
+        on_open: sb.Show | None = None,
     ) -> Callable[[], object]:
         """Call a function with each answer of a stream, as long as the page is there.
 
@@ -389,7 +388,7 @@ class View:
                         async for event in events:
                             backoff.reset()
                             try:
-                                await tell(on_event, event, slot)
+                                await sb.tell(on_event, event, slot)
                             except StrawberryError:
                                 raise
                             except Exception:  # noqa: BLE001  one event must not end the others
@@ -406,12 +405,12 @@ class View:
 
         return self.run(run(), name="follow")
 
-    def follow_devices(self, show: Show, *, every_s: float) -> None:
+    def follow_devices(self, show: sb.Show, *, every_s: float) -> None:
         """Call a function whenever a device has changed, and every so many seconds."""
         self.follow(partial(self.api.follow, world.follow, world.Wanted(kind="device")), lambda _: show())
         ui.timer(every_s, show, immediate=False)
 
-    def follow_events(self, on_open: Show) -> None:
+    def follow_events(self, on_open: sb.Show) -> None:
         """Follow the events of the home in one stream; `on_open` loads the state whenever it has opened."""
         self.follow(partial(self.api.follow, events.follow), self._happened, on_open=on_open)
 
@@ -421,7 +420,7 @@ class View:
     async def _happened(self, event: Event[Json]) -> None:
         for kind, on_event, slot in self._listeners:
             if event.kind == kind.KIND:
-                await tell(on_event, with_data(event, kind), slot)
+                await sb.tell(on_event, with_data(event, kind), slot)
 
     async def stored_events(self, kind: type[Kept], *, last: int, own: bool = False) -> list[Event[Kept]]:
         """Return the last events of a kind that were stored, the oldest first."""

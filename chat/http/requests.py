@@ -16,7 +16,7 @@ from chat.http import limits
 from chat.http.limits import WITH_TOKEN, Budget
 from contracts.errors import InvalidMessage
 from contracts.names import Token
-from contracts.validation import check_numbers, explain_mistake, first_mistake, location
+from contracts.validation import check_numbers, explain, first_mistake, location
 from contracts.wire import Part
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -200,10 +200,10 @@ def _wrong(error: ValidationError, kind: type[BaseModel], what: str) -> InvalidM
     if not first["loc"] and first["type"] != "value_error":
         return InvalidMessage("the body must be a JSON object", hint=_takes(kind, what))
     errors = [
-        {"field": location(each["loc"]), "detail": explain_mistake(each, kind, what=what)}
+        {"field": location(each["loc"]), "detail": explain(each, kind, what=what)}
         for each in mistakes[: limits.MOST_MISTAKES]
     ]
-    message = explain_mistake(first_mistake(mistakes), kind, what=what)
+    message = explain(first_mistake(mistakes), kind, what=what)
     return InvalidMessage(message, hint=_takes(kind, what), errors=errors)
 
 

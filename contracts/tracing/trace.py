@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal
 
 from contracts import limits
@@ -78,6 +79,7 @@ class TurnSpan(Part):
     detail: SpanDetail = SpanDetail()
 
 
+@dataclass(eq=False, slots=True)
 class Span:
     """A span that is being recorded.
 
@@ -86,28 +88,22 @@ class Span:
         outcome: Set when it ends: by what it raises, unless `failed` said so before.
     """
 
-    __slots__ = ("_trace", "detail", "device", "end", "index", "kind", "name", "outcome", "parent", "start")
+    _trace: "Trace | None"
+    kind: SpanKind
+    name: str
+    _: KW_ONLY
+    index: int | None = None
+    parent: int | None = None
+    device: str | None = None
+    start: float = field(default=0.0, init=False)
+    end: float | None = field(default=None, init=False)
+    outcome: SpanOutcome = field(default="running", init=False)
+    detail: dict[str, Json] = field(default_factory=dict, init=False)
 
-    def __init__(
-        self,
-        trace: "Trace | None",
-        kind: SpanKind,
-        name: str,
-        *,
-        index: int | None = None,
-        parent: int | None = None,
-        device: str | None = None,
-    ) -> None:
-        self._trace = trace
-        self.kind = kind
-        self.name = name[: limits.MAX_SPAN_NAME]
-        self.index = index
-        self.parent = parent
-        self.device = device
-        self.start = trace.clock() if trace is not None else 0.0
-        self.end: float | None = None
-        self.outcome: SpanOutcome = "running"
-        self.detail: dict[str, Json] = {}
+    def __post_init__(self) -> None:
+        self.name = self.name[: limits.MAX_SPAN_NAME]
+        if self._trace is not None:
+            self.start = self._trace.clock()
 
     def note(self, **detail: Json) -> None:
         """Add details; what is long is cut, and what is None is left out."""

@@ -12,9 +12,8 @@ from deploy.cli.resources import add_declared
 from deploy.cli.serve import run_broker
 from deploy.cli.terminal.arguments import add_listeners, add_node, add_trust
 from deploy.cli.terminal.asking import ask_password
-from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.output import Output, note, table, waiting
 from deploy.cli.terminal.parser import Actions, days
-from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from identity.files import make_private_directory
 

@@ -13,9 +13,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from deploy.cli.terminal.asking import is_sure
-from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.output import Output, moment
 from deploy.cli.terminal.parser import Actions, Parser
-from deploy.cli.terminal.tables import moment
 
 DECLARATIONS: Final = Path(__file__).with_name("operations.json")
 

@@ -9,9 +9,9 @@ from contracts.phrases import Phrase
 from hub_agent.agents import operations as profiles
 from hub_web import limits, sb
 from hub_web.parts.calls.forms import text_field
-from hub_web.parts.files import FileField, download_link, size
+from hub_web.parts.files import FileField, download_link
 from hub_web.shell import page
-from hub_web.texts import text
+from hub_web.texts import size, text
 from hub_web.view import part, view
 
 

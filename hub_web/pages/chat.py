@@ -20,7 +20,6 @@ from hub_server.http.turns import changes as turn_changes
 from hub_server.system.models import list_models
 from hub_web import limits, sb
 from hub_web.feeds import Attached, Feed
-from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.forms import choice, search_field, text_field
 from hub_web.parts.files import Attachments
 from hub_web.parts.names import load_names
@@ -338,7 +337,7 @@ class _Conversations:
         self._current = current
         self._title: str | None = None
         self._most = limits.CHATS_LISTED
-        self._read = one_at_a_time(self._show)
+        self._read = sb.one_at_a_time(self._show)
         with sb.stack().classes("sb-chats-in") as self._inside:
             view.button(text("New conversation"), lambda: view.go("/chat"), icon="add", kind="plain")
             self._search = search_field(text("Search"), view.showing(self._read))

@@ -1,6 +1,5 @@
 """First steps: from a model to the people of the home; each step shows whether it is done."""
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from nicegui import ui
@@ -20,9 +19,6 @@ from hub_web.parts.network import show_lan as show_access
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import view
-
-Build = Callable[[], Awaitable[None]]
-"""Makes what a step has to show."""
 
 
 @page("/first-steps", title="First steps", admin=True)
@@ -52,7 +48,7 @@ class _Steps:
                 sb.Words("p", text("That is all. Your home is ready."), "sb-strong")
                 view.link(text("To the start page"), "/")
 
-    async def _step(self, name: Step, title: str, build: Build, *, done: bool, is_open: bool) -> None:
+    async def _step(self, name: Step, title: str, build: sb.Show, *, done: bool, is_open: bool) -> None:
         with ui.element("li"), ui.element("details").classes("sb-card sb-fold") as fold:
             fold.props["open"] = is_open
             with ui.element("summary"):
@@ -73,9 +69,9 @@ class _Steps:
         await view.api(skip, SkippedSteps(steps=[*self._skipped, name]))
         await self.show()
 
-    # -- the steps: name, title, whether it is done, and what it shows ---------------------------
+    # -- the steps: name, title, whether it is done, and what makes its content ---------------------------
 
-    async def _model(self) -> tuple[Step, str, bool, Build]:
+    async def _model(self) -> tuple[Step, str, bool, sb.Show]:
         found = await view.api(models.list_models)
 
         async def build() -> None:
@@ -88,7 +84,7 @@ class _Steps:
 
         return "model", text("Add a language model"), bool(found.models), build
 
-    async def _chat(self) -> tuple[Step, str, bool, Build]:
+    async def _chat(self) -> tuple[Step, str, bool, sb.Show]:
         asked = await view.api(list_conversations, 1)
 
         async def build() -> None:
@@ -96,7 +92,7 @@ class _Steps:
 
         return "chat", text("Try it"), bool(asked), build
 
-    async def _phone(self) -> tuple[Step, str, bool, Build]:
+    async def _phone(self) -> tuple[Step, str, bool, sb.Show]:
         found = await view.api(show_lan)
 
         async def build() -> None:
@@ -104,7 +100,7 @@ class _Steps:
 
         return "phone", text("Open it on your phone"), bool(found.url), build
 
-    async def _device(self) -> tuple[Step, str, bool, Build]:
+    async def _device(self) -> tuple[Step, str, bool, sb.Show]:
         joined = [each for each in await view.api(list_devices) if each.state in ("online", "offline")]
 
         async def build() -> None:
@@ -115,7 +111,7 @@ class _Steps:
         # One of them is this machine's own.
         return "device", text("Add a device"), len(joined) > 1, build
 
-    async def _home_assistant(self) -> tuple[Step, str, bool, Build]:
+    async def _home_assistant(self) -> tuple[Step, str, bool, sb.Show]:
         health = (await view.api(show_system)).home_assistant
 
         async def build() -> None:
@@ -128,7 +124,7 @@ class _Steps:
 
         return "home-assistant", "Home Assistant", health is not None and health.connected, build
 
-    async def _people(self) -> tuple[Step, str, bool, Build]:
+    async def _people(self) -> tuple[Step, str, bool, sb.Show]:
         known = await view.api(list_users)
 
         async def build() -> None:

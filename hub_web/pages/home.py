@@ -26,7 +26,6 @@ from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing
 from hub_registry.http.skills import list_methods
 from hub_web import limits, sb
-from hub_web.handlers import one_at_a_time
 from hub_web.parts.calls.controls import COLOR_NAMES, Panel, is_on
 from hub_web.parts.home.arrangement import Arrangement
 from hub_web.parts.home.message_box import MessageBox
@@ -106,7 +105,7 @@ class _Board:
         self._things: dict[tuple[str, str], Thing] = {}
         self._skills: dict[tuple[str, str], SkillBody] = {}
         self._shows: dict[tuple[str, str], list[Callable[[Thing], None]]] = {}
-        self._refresh_timers = one_at_a_time(self._read_timers)
+        self._refresh_timers = sb.one_at_a_time(self._read_timers)
         self._told: dict[int, Event[WatcherData] | Event[NotificationData]] = {}
         self._mine = Arrangement(self._build)
         self._whole: set[str] = set()

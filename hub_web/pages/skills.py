@@ -14,7 +14,6 @@ from hub_registry.http.skills import describe_skill, list_methods, search_skills
 from hub_server.http.sentences import CallOfSentence, SentenceTried, sayable
 from hub_server.http.sentences import attempt as attempt_sentence
 from hub_web import limits, sb
-from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.device import method_row
 from hub_web.parts.calls.calls import call, flag_legend, flags, human, show_result
 from hub_web.parts.calls.forms import choice, search_field, text_field
@@ -38,7 +37,7 @@ async def skills() -> None:
 async def _sayable() -> None:
     """Show the sentences that work without a model, by room and skill."""
 
-    @one_at_a_time
+    @sb.one_at_a_time
     async def show() -> None:
         groups = await view.api(sayable, str(words.value or ""), LANGUAGE.get())
         with sb.refilled(found):
@@ -68,7 +67,7 @@ async def _methods() -> None:
     devices = await view.api(list_devices)
     names: dict[str | None, str] = {None: text("No device")} | {each.key: each.name for each in devices}
 
-    @one_at_a_time
+    @sb.one_at_a_time
     async def search() -> None:
         answer = await view.api(search_skills, words.value or "", limits.SKILLS_SHOWN, current.value)
         with sb.refilled(found):

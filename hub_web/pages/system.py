@@ -20,12 +20,12 @@ from hub_server.system.logs import ShownLine
 from hub_server.system.operations import RestorableBackup, SystemState
 from hub_web import limits, sb
 from hub_web.parts.calls.forms import choice, switch, text_field
-from hub_web.parts.files import FileField, in_browser, size
+from hub_web.parts.files import FileField, in_browser
 from hub_web.parts.household import show_household
 from hub_web.parts.network import show_lan as show_access
 from hub_web.parts.network import show_restart
 from hub_web.shell import page
-from hub_web.texts import text
+from hub_web.texts import size, text
 from hub_web.view import view
 
 

@@ -1,4 +1,4 @@
-"""Files: their sizes, links that save them, and fields that send them."""
+"""Files: links that save them, and fields that send them."""
 
 import asyncio
 import json
@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from nicegui import ui
 
-from agent_core.sentences.responses import bytes_text
 from contracts.chat import ChatFile, ChatImage
 from contracts.errors import InvalidMessage, PasswordNeeded
 from contracts.limits import MAX_FILE_TEXT, MAX_FILES
@@ -18,10 +17,6 @@ from hub_web import limits, sb
 from hub_web.feeds import Attached
 from hub_web.texts import text
 from hub_web.view import view
-
-
-def size(count: float) -> str:
-    return bytes_text(count, decimal=text.number(0.1, 1)[1])
 
 
 def download_link(name: str, path: str) -> None:

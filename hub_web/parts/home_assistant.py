@@ -1,7 +1,6 @@
 """Forms for Home Assistant: its address and token, its broker, and what it changes only after a question."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from nicegui import ui
@@ -34,7 +33,7 @@ class HomeAssistantForm:
         done: Called once Home Assistant has taken the token.
     """
 
-    def __init__(self, done: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, done: sb.Show) -> None:
         self._done = done
         self._found = sb.stack().props("aria-live=polite")
         with ui.element("div").classes("sb-form"):

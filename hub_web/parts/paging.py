@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from hub_web import limits, sb
-from hub_web.handlers import one_at_a_time
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -30,7 +29,7 @@ class Paged(Generic[T]):
         self._look, self._query, self._show = look, query, show
         self._end = sb.row().classes("sb-centre")
         self._lists = 0
-        self.search = one_at_a_time(partial(self._read, None))
+        self.search = sb.one_at_a_time(partial(self._read, None))
 
     async def _read(self, before: str | int | None) -> None:
         asked, beginning = self._query(), self._lists

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from deploy.cli.terminal.tables import moment, table
+from deploy.cli.terminal.output import moment, table
 
 COLUMNS = ("path", "summary")
 ROWS = [

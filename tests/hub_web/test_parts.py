@@ -8,7 +8,7 @@ import pytest
 
 from contracts.text import escaped
 from contracts.tracing.trace import SpanDetail, TurnSpan
-from hub_web.handlers import one_at_a_time
+from hub_web import sb
 from hub_web.parts.plots import axis_number
 from hub_web.parts.turns.markdown import rendered
 from hub_web.parts.turns.turn import steps_of
@@ -145,7 +145,7 @@ async def test_a_refresh_that_is_cancelled_while_it_waits_does_not_block_later_o
         read += 1
         await go.wait()
 
-    once = one_at_a_time(show)
+    once = sb.one_at_a_time(show)
 
     async def refresh() -> None:
         await once()

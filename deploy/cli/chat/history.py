@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 from contracts.errors import ConfigError
 from deploy.cli.client import HubClient, api, nearest_of, whole_id
 from deploy.cli.terminal.asking import agreed
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, moment, note
 from deploy.cli.terminal.parser import Parser
-from deploy.cli.terminal.tables import moment
 
 if TYPE_CHECKING:
     from contracts.answers.record import ConversationTurn

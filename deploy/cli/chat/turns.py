@@ -8,9 +8,8 @@ from contracts.answers.record import TurnPage, TurnShown, TurnSummary
 from contracts.text import shortened
 from deploy import limits
 from deploy.cli.client import api, hub_of, whole_id
-from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.output import Output, cell, moment, table
 from deploy.cli.terminal.parser import Parser
-from deploy.cli.terminal.tables import cell, moment, table
 
 _SPANS: Final = ("began", "took", "what", "name", "outcome", "error")
 

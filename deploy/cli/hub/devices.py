@@ -21,9 +21,8 @@ from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import HubClient, api, hub_of, is_local_spoke
 from deploy.cli.hub.tokens import scopes_of
 from deploy.cli.terminal.asking import answer_to, is_sure
-from deploy.cli.terminal.output import Output, columns, note, waiting
+from deploy.cli.terminal.output import Output, cell, columns, moment, note, waiting
 from deploy.cli.terminal.parser import Actions, Parser
-from deploy.cli.terminal.tables import cell, moment
 
 _ON: Final = {"on": True, "off": False}
 _JOINING: Final = "/api/devices/join"

@@ -22,9 +22,8 @@ from deploy.cli.client import api, hub_of
 from deploy.cli.hub import skill_packages
 from deploy.cli.hub.calling import MethodCall, ask_for_secrets, call_method, settings, typed_value
 from deploy.cli.resources import add_declared
-from deploy.cli.terminal.output import Output, columns, note, waiting
+from deploy.cli.terminal.output import Output, columns, moment, note, waiting
 from deploy.cli.terminal.parser import Actions, Parser
-from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
 _FILTERS: Final = ("q", "user", "device", "outcome", "since", "until", "limit")

@@ -9,9 +9,8 @@ from contracts.answers.people import TokenAnswer, TokenSummary
 from contracts.errors import ConfigError, Forbidden, NotFound
 from deploy.cli.client import HubClient, api, hub_of, whole_id
 from deploy.cli.terminal.asking import is_sure
-from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.output import Output, moment
 from deploy.cli.terminal.parser import Actions, days
-from deploy.cli.terminal.tables import moment
 
 
 def add(options: argparse.Namespace) -> None:

@@ -8,9 +8,8 @@ from contracts.errors import NotFound
 from deploy.cli.client import api, hub_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
-from deploy.cli.terminal.output import Output
+from deploy.cli.terminal.output import Output, moment
 from deploy.cli.terminal.parser import Actions
-from deploy.cli.terminal.tables import moment
 
 _USER: Final = ("user", "their name or id")
 _ROLES: Final = "admin: manages the home; member: uses it; guest: calls only methods that change nothing"

@@ -13,9 +13,8 @@ from contracts.wire import rfc3339
 from deploy import limits
 from deploy.cli.client import NeedsConfirmation, api, hub_of
 from deploy.cli.terminal.asking import agreed
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, moment, note
 from deploy.cli.terminal.parser import Parser
-from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 
 

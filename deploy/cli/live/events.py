@@ -9,9 +9,8 @@ from contracts.answers.watchers import OUTCOMES
 from contracts.errors import Forbidden, StrawberryError, Unauthorized
 from deploy import limits
 from deploy.cli.client import api, hub_of
-from deploy.cli.terminal.output import Output, columns, note, waiting
+from deploy.cli.terminal.output import Output, cell, columns, moment, note, waiting
 from deploy.cli.terminal.parser import Actions, Parser
-from deploy.cli.terminal.tables import cell, moment
 from deploy.logs.terminal import visible
 
 

@@ -8,9 +8,8 @@ from contracts.answers.system import ShownPrompt
 from deploy.cli.client import api, hub_of, whole_id
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import is_sure
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, moment, note
 from deploy.cli.terminal.parser import Actions
-from deploy.cli.terminal.tables import moment
 
 FILE_NAME: Final = "MEMORY.md"
 

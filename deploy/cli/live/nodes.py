@@ -20,9 +20,8 @@ from contracts.answers.live import (
 from contracts.errors import ConfigError, NotFound, StrawberryError
 from contracts.wire import Json
 from deploy.cli.client import HubClient, api, hub_of
-from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.output import Output, moment, note, waiting
 from deploy.cli.terminal.parser import Actions, Parser
-from deploy.cli.terminal.tables import moment
 from deploy.logs.terminal import visible
 from spoke.nodes.manifest import refuse_own
 

@@ -26,9 +26,8 @@ from deploy.cli.client import api, hub_of
 from deploy.cli.live.watcher_options import add_options, fields_of, seconds_of
 from deploy.cli.resources import add_declared
 from deploy.cli.terminal.asking import agreed
-from deploy.cli.terminal.output import Output, note, waiting
+from deploy.cli.terminal.output import Output, cell, moment, note, waiting
 from deploy.cli.terminal.parser import Actions
-from deploy.cli.terminal.tables import cell, moment
 
 _TRUTH: Final = {True: "true", False: "false", None: "not known"}
 _WATCHER: Final = ("name", "the watcher")

@@ -11,9 +11,8 @@ from contracts.answers.live import ShownThing, ShownWorld
 from contracts.answers.system import PromptSection, ShownPrompt
 from contracts.errors import ConfigError
 from deploy.cli.client import api, hub_of
-from deploy.cli.terminal.output import Output, note
+from deploy.cli.terminal.output import Output, cell, moment, note
 from deploy.cli.terminal.parser import Actions, Parser
-from deploy.cli.terminal.tables import cell, moment
 from deploy.directory import Home
 
 

@@ -21,9 +21,8 @@ from contracts.errors import ConfigError, GatewayError, StrawberryError
 from contracts.wire import Part
 from deploy import limits
 from deploy.cli.client import find_hub, find_nearest
-from deploy.cli.terminal.output import Output, note, progress_line, waiting
+from deploy.cli.terminal.output import Output, note, progress_line, table, waiting
 from deploy.cli.terminal.parser import Actions
-from deploy.cli.terminal.tables import table
 from deploy.directory import Home
 from deploy.logs.terminal import visible
 

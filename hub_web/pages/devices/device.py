@@ -16,7 +16,6 @@ from hub_registry.http.devices import change_device, invite, remove_device, revo
 from hub_registry.http.skills import list_methods
 from hub_registry.http.users import list_users
 from hub_web import limits, sb
-from hub_web.handlers import one_at_a_time
 from hub_web.pages.devices.devices import load_words, place_and_owner, state_of
 from hub_web.pages.devices.installation import Installation
 from hub_web.pages.devices.programs import Programs
@@ -45,7 +44,7 @@ class _Device:
         self._device: DeviceAnswer
         self._shape: object = None
         self._folds: dict[str, ui.element] = {}
-        self._refresh = one_at_a_time(self._read)
+        self._refresh = sb.one_at_a_time(self._read)
 
     async def open(self) -> None:
         """Build the page, and keep it up to date."""

@@ -11,7 +11,6 @@ from contracts.errors import NotFound
 from hub_registry.devices.devices import DeviceChange
 from hub_registry.http import devices as operations
 from hub_web import limits, sb
-from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import choice, search_field, switch, text_field
 from hub_web.parts.invitation import show_invitation
 from hub_web.parts.plots import show_sparkline, sparkline
@@ -45,7 +44,7 @@ async def devices() -> None:
     shape: Any = None
     updates: dict[str, Callable[[DeviceAnswer], None]] = {}
 
-    @one_at_a_time
+    @sb.one_at_a_time
     async def show() -> None:
         nonlocal shape
         found = await view.api(operations.list_devices, loads=True)
@@ -184,7 +183,7 @@ async def add_device(
         shared = switch(text("For everybody at home"), True)
 
 
-def _asking(asking: list[Waiting], show: Show) -> None:
+def _asking(asking: list[Waiting], show: sb.Show) -> None:
     """Show the devices that ask to join; their codes are not shown here but on their own screens."""
     with sb.card(text("Devices that ask to join"), icon="sensors"):
         sb.Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
@@ -199,7 +198,7 @@ def _asking(asking: list[Waiting], show: Show) -> None:
                 view.button(text("Refuse"), partial(refuse, each.code, show), kind="danger")
 
 
-async def refuse(code: str, show: Show) -> None:
+async def refuse(code: str, show: sb.Show) -> None:
     """Refuse a device that asks to join."""
     await view.api(operations.refuse, code)
     await show()

@@ -8,7 +8,6 @@ from contracts.answers.devices import InvitationAnswer
 from hub_registry.http import devices as operations
 from hub_server.system.first_steps import LanState, show_lan
 from hub_web import limits, sb
-from hub_web.handlers import one_at_a_time
 from hub_web.joining.files import CARD_FILE, FILES, FROM_HUB, WHEELS, card_file, how_to_open, terminal_lines
 from hub_web.pages.devices.devices import add_device, enter_code, refuse, state_of
 from hub_web.parts import network
@@ -91,7 +90,7 @@ class _Progress:
         self._before = {each.id for each in await view.api(operations.list_devices)}
         with sb.card(text("Admit it"), icon="how_to_reg"):
             self._place = ui.element("div").props("aria-live=polite")
-        show = one_at_a_time(self._show)
+        show = sb.one_at_a_time(self._show)
         view.follow_devices(show, every_s=limits.JOINING_REFRESH_S)
         await show()
 

@@ -7,7 +7,6 @@ from nicegui import ui
 from contracts.answers.live import NodeSummary
 from hub_live import nodes
 from hub_web import limits, sb
-from hub_web.handlers import one_at_a_time
 from hub_web.texts import text
 from hub_web.view import view
 
@@ -22,7 +21,7 @@ class Programs:
     def __init__(self, device: str) -> None:
         self._device = device
         self._place = ui.element("div")
-        self.show = one_at_a_time(self._read)
+        self.show = sb.one_at_a_time(self._read)
 
     async def _read(self) -> None:
         found = await view.api(nodes.list_nodes, self._device)

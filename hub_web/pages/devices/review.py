@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby, islice
 
@@ -25,7 +25,7 @@ class Review:
         on_decided: Called after a decision.
     """
 
-    def __init__(self, device: str, on_decided: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, device: str, on_decided: sb.Show) -> None:
         self._device = device
         self._on_decided = on_decided
         self._place = ui.element("div")

@@ -17,10 +17,9 @@ from hub_web import limits, sb
 from hub_web.pages.live.publishing import publish
 from hub_web.pages.live.topic_tree import Line, TopicState, TopicTree, numbers_in, short
 from hub_web.parts.calls.forms import choice, text_field
-from hub_web.parts.files import size
 from hub_web.parts.plots import plot, show_sparkline, sparkline
 from hub_web.shell import page
-from hub_web.texts import text
+from hub_web.texts import size, text
 from hub_web.view import view
 
 _EVERYTHING: Final = "#"

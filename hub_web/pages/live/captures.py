@@ -15,14 +15,13 @@ from hub_live.events.kinds import CaptureData
 from hub_live.world.operations import Wanted, look
 from hub_live.world.world import ENTITY
 from hub_web import sb
-from hub_web.handlers import Show, one_at_a_time
 from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.forms import choice, number_field, switch, text_field
-from hub_web.parts.files import download_link, size
+from hub_web.parts.files import download_link
 from hub_web.parts.names import load_names
 from hub_web.parts.plots import plot
 from hub_web.shell import page
-from hub_web.texts import text
+from hub_web.texts import size, text
 from hub_web.view import part, view
 
 Place = tuple[LinkName, str]
@@ -33,7 +32,7 @@ Place = tuple[LinkName, str]
 async def captures() -> None:
     """Show all captures, live."""
 
-    @one_at_a_time
+    @sb.one_at_a_time
     async def show() -> None:
         found = await view.api(operations.list_captures)
         names = await load_names()
@@ -67,7 +66,7 @@ async def captures() -> None:
     await show()
 
 
-def _card(capture: CaptureInfo, values: Mapping[Place, str], show: Show) -> None:
+def _card(capture: CaptureInfo, values: Mapping[Place, str], show: sb.Show) -> None:
     states: dict[RecordingState, tuple[str, sb.Tone]] = {
         "active": (text("recording"), "good"),
         "stopped": (text("stopped"), "plain"),
@@ -108,7 +107,7 @@ def _value(chosen: TopicChoice, values: Mapping[Place, str]) -> str:
     return text("several values") if {"+", "#"} & set(chosen.topic.split("/")) else chosen.topic
 
 
-async def _stop(capture: str, show: Show) -> None:
+async def _stop(capture: str, show: sb.Show) -> None:
     if await view.ask(text("Stop {name}?", name=capture), text("Its files stay."), yes=text("Stop")):
         await view.api(operations.stop, capture)
         await show()
@@ -150,7 +149,7 @@ def _file(path: str, file: CapturedFile) -> tuple[sb.Cell, ...]:
     )
 
 
-async def _ask(values: Mapping[Place, str], show: Show) -> None:
+async def _ask(values: Mapping[Place, str], show: sb.Show) -> None:
     async def start() -> None:
         lines = (line.strip() for line in (topics.value or "").splitlines())
         named = [*chosen.value, *((link.value, line) for line in lines if line)]

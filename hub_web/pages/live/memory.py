@@ -9,7 +9,6 @@ from hub_agent.prompt.operations import show_prompt
 from hub_live.memory import operations as memories
 from hub_registry.http.users import list_users
 from hub_web import sb
-from hub_web.handlers import Show, one_at_a_time
 from hub_web.parts.calls.forms import search_field, switch, text_field
 from hub_web.shell import page
 from hub_web.texts import text
@@ -20,7 +19,7 @@ from hub_web.view import part, view
 async def memory() -> None:
     """Show what is remembered."""
 
-    @one_at_a_time
+    @sb.one_at_a_time
     async def show() -> None:
         wanted = (query.value or "").strip()
         entries = await view.api(memories.entries, wanted)
@@ -62,7 +61,7 @@ async def memory() -> None:
     await show()
 
 
-def _entry(entry: ShownEntry, show: Show, names: dict[str, str]) -> None:
+def _entry(entry: ShownEntry, show: sb.Show, names: dict[str, str]) -> None:
     with ui.element("li").classes("sb-entry-row"):
         with sb.stack().classes("sb-tight sb-grow"):
             sb.Words("p", entry.text, "sb-text")
@@ -87,7 +86,7 @@ def _entry(entry: ShownEntry, show: Show, names: dict[str, str]) -> None:
             view.tool(icon, tip, partial(act, show, entry))
 
 
-async def _edit(show: Show, entry: ShownEntry | None = None) -> None:
+async def _edit(show: sb.Show, entry: ShownEntry | None = None) -> None:
     """Ask for the words of an entry, or of a new one."""
 
     async def save() -> None:
@@ -113,7 +112,7 @@ async def _edit(show: Show, entry: ShownEntry | None = None) -> None:
             private = switch(text("Only for me"))
 
 
-async def _forget(show: Show, entry: ShownEntry) -> None:
+async def _forget(show: sb.Show, entry: ShownEntry) -> None:
     await view.api(memories.forget, entry.id)
     view.notify(text("Forgotten. Undo brings it back."))
     await show()

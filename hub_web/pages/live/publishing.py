@@ -7,8 +7,7 @@ from hub_live.topics.operations import PublishBody
 from hub_server.http.skills import publish as send_message
 from hub_web import sb
 from hub_web.parts.calls.forms import choice, switch, text_field
-from hub_web.parts.files import size
-from hub_web.texts import text
+from hub_web.texts import size, text
 from hub_web.view import view
 
 

@@ -13,7 +13,7 @@ from contracts.text import shortened
 from contracts.topics import check_filter, is_exact
 from hub_live.topics.tree import ShownTopic
 from hub_web import limits
-from hub_web.parts.files import size
+from hub_web.texts import size
 
 _ENVELOPE: Final = frozenset({"v", "kind", "sig", "epoch", "connection", "seq", "hub_session"})
 

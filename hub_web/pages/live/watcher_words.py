@@ -1,7 +1,7 @@
 """The form of a watcher that needs no model: one sentence, and its parts as controls."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -25,7 +25,6 @@ from hub_live.world.thing import Thing
 from hub_live.world.world import ENTITY
 from hub_registry.http.skills import list_methods
 from hub_web import sb
-from hub_web.handlers import one_at_a_time
 from hub_web.limits import MANY_TOPICS
 from hub_web.parts.calls.calls import labels_of, method_words
 from hub_web.parts.calls.forms import SchemaForm, choice, refuse, switch, text_field
@@ -97,9 +96,7 @@ class SentenceForm:
         on_model: Opens the form of a watcher for which a model decides.
     """
 
-    def __init__(
-        self, watcher: WatcherSummary | None = None, on_model: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    def __init__(self, watcher: WatcherSummary | None = None, on_model: sb.Show | None = None) -> None:
         self._watcher = watcher
         self._on_model = on_model
         self._values: dict[str, WatchedValue] = {}
@@ -108,7 +105,7 @@ class SentenceForm:
         self._rows: list[tuple[str, Any, Any, Any]] = []
         self._followed: set[int] = set()
         self._drawn: WatcherRequest | None = None
-        self._draw = one_at_a_time(self._draw_sentence)
+        self._draw = sb.one_at_a_time(self._draw_sentence)
 
     async def open(self) -> None:
         """Build the page."""

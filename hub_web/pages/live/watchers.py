@@ -11,7 +11,6 @@ from hub_live.events.kinds import WatcherData
 from hub_live.watchers.decisions.kinds import kind_of
 from hub_live.watchers.operations import list_watchers
 from hub_web import sb
-from hub_web.handlers import one_at_a_time
 from hub_web.shell import page
 from hub_web.texts import text
 from hub_web.view import part, view
@@ -66,7 +65,7 @@ async def watchers() -> None:
         view.button(text("New watcher"), lambda: view.go("/watchers/new"), icon="add", kind="primary")
     place = ui.element("div")
 
-    @one_at_a_time
+    @sb.one_at_a_time
     async def show() -> None:
         found = await view.api(list_watchers)
         with sb.refilled(place):

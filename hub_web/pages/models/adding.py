@@ -1,6 +1,5 @@
 """A new model in three steps: where it runs, which one, and whether it answers."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
@@ -14,8 +13,7 @@ from hub_server.system import models as operations
 from hub_server.system.models import ModelEntries, ModelSettings, ModelTest, TriedModel
 from hub_web import sb
 from hub_web.parts.calls.forms import choice, refuse, text_field
-from hub_web.parts.files import size
-from hub_web.texts import milliseconds, text
+from hub_web.texts import milliseconds, size, text
 from hub_web.view import view
 
 
@@ -38,7 +36,7 @@ class Adding:
         done: Called once it was written.
     """
 
-    def __init__(self, settings: ModelSettings, done: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, settings: ModelSettings, done: sb.Show) -> None:
         self._settings = settings
         self._done = done
         self._tiles: dict[str, ui.button] = {}

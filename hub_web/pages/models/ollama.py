@@ -11,8 +11,7 @@ from contracts.errors import InvalidMessage, StrawberryError
 from hub_server.system import models as operations
 from hub_web import sb
 from hub_web.parts.calls.forms import text_field
-from hub_web.parts.files import size
-from hub_web.texts import text
+from hub_web.texts import size, text
 from hub_web.view import view
 
 

@@ -4,7 +4,6 @@ from nicegui import ui
 
 from hub_web import sb
 from hub_web.feeds import Feed
-from hub_web.handlers import Show
 from hub_web.parts.names import load_names
 from hub_web.parts.turns.turn import TurnBox
 from hub_web.texts import text
@@ -20,7 +19,7 @@ class MessageBox:
         done: Called by a button below the answer.
     """
 
-    def __init__(self, said: str = "", done: Show | None = None) -> None:
+    def __init__(self, said: str = "", done: sb.Show | None = None) -> None:
         self._done = done
         self._conversation = uuid7()
         self._running: Feed | None = None
