@@ -157,7 +157,7 @@ async def _listens(host: str, port: int) -> bool:
     return True
 
 
-def free_ports(endpoints: Sequence[Endpoint]) -> tuple[int, ...]:
+def free_ports(endpoints: Sequence[Endpoint], *, purpose: str = "MQTT") -> tuple[int, ...]:
     """Choose free ports where any will do, and make sure that the others are free.
 
     The programs themselves cannot say which one is in their way.
@@ -167,5 +167,5 @@ def free_ports(endpoints: Sequence[Endpoint]) -> tuple[int, ...]:
     """
     with contextlib.ExitStack() as held:
         # All are held until the last one is known: no two may get the same.
-        sockets = [held.enter_context(listen(*each, purpose="MQTT")) for each in endpoints]
+        sockets = [held.enter_context(listen(*each, purpose=purpose)) for each in endpoints]
         return tuple(each.getsockname()[1] for each in sockets)

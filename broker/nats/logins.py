@@ -293,6 +293,7 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
                 )
             await asyncio.sleep(backoff.next())
 
+    failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(keep_serving(), name="NATS logins")
         with suppress(TimeoutError):
@@ -300,8 +301,12 @@ async def open_nats(access: NatsAccess, *, wait_s: float) -> AsyncIterator[NatsL
                 await ready.wait()
         try:
             yield logins
+        except Exception as error:  # noqa: BLE001  raised below as it is, not in a group
+            failure = error
         finally:
             serving.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _lost(*clients: Client) -> None:

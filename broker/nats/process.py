@@ -80,7 +80,7 @@ def find_binary() -> Path | None:
 
 
 def _with_ports(node: Node) -> Node:
-    ports = free_ports([(node.host, port) for port in node.ports.values()])
+    ports = free_ports([(node.host, port) for port in node.ports.values()], purpose="NATS")
     chosen: dict[str, Any] = dict(zip(node.ports, ports, strict=True))
     return replace(node, **chosen)
 

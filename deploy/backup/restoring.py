@@ -8,6 +8,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Collection
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,6 +21,7 @@ from deploy.directory import STAGE, Home
 from deploy.settings.settings import find_database
 from hub_registry.storage.copying import copy_rows
 from hub_registry.storage.restoring import settle
+from hub_registry.storage.store import opened
 from identity.files import is_held, make_private_directory, write_private
 
 
@@ -39,7 +41,7 @@ def plan(home: Home, *, revoke: Collection[str] = ()) -> None:
 
 
 def check_unused(home: Home) -> None:
-    """Check that no broker and no spoke uses the files of this home.
+    """Check that no broker and no spoke uses the files of this home, and no other hub its database.
 
     Raises:
         ConfigError: If one runs; names it.
@@ -52,6 +54,9 @@ def check_unused(home: Home) -> None:
                 what=what,
                 hint="Stop it first.",
             )
+    if isinstance(place := find_database(home), str):
+        with closing(opened(place)) as database:
+            database.claim()
 
 
 def complete(home: Home) -> Path | None:

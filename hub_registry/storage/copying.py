@@ -77,7 +77,11 @@ def copy_rows(
                     progress(each.name, _copy(each, reading, writing))
         except DatabaseError as error:
             reason = " ".join(str(error.orig).split())[:300]
-            raise ConfigError("the database cannot be copied: {reason}", reason=reason) from None
+            raise ConfigError(
+                "the database cannot be copied: {reason}",
+                reason=reason,
+                hint="Nothing was changed. Look whether the server runs, and try again.",
+            ) from None
 
 
 def _copy(table: Table, reading: Connection, writing: Connection) -> int:

@@ -120,7 +120,8 @@ class PostgreSQL:
             raise ConfigError(
                 "another hub uses the database {url}",
                 url=shown(self._url),
-                hint="Stop it, or name another database in [database] url.",
+                hint="Stop it, start each of several hubs with --replica, or name another database in [database] "
+                "url.",
             ) from error
 
     def wait_for_changes(self) -> frozenset[str]:
@@ -215,20 +216,24 @@ def is_empty(url: str) -> bool:
     try:
         address = where.set(drivername="postgresql").render_as_string(hide_password=False)
         with psycopg.connect(address, connect_timeout=limits.DATABASE_CONNECT_S) as connection:
-            found = connection.execute("SELECT to_regclass('hub')").fetchone()
+            found = connection.execute("SELECT current_schema(), to_regclass('hub')").fetchone()
+            if found is None or found[0] is None:
+                raise psycopg.errors.InvalidSchemaName("the schema of the home is missing")
     except psycopg.Error as error:
         raise _unusable(where, error) from None
-    return found is None or found[0] is None
+    return found[1] is None
 
 
 def _unusable(url: URL, error: object) -> ConfigError:
+    # Of a connection that the server refused.
+    login = getattr(error, "pgconn", None)
+    hint = "Look at the URL (in strawberry.toml: [database] url), and whether the server runs."
+    if getattr(error, "sqlstate", None) == _NO_SCHEMA:
+        hint = "Make the schema of [home] name: CREATE SCHEMA NAME AUTHORIZATION USER."
+    elif login is not None and (login.needs_password or login.used_password):
+        hint = "Look at the password for this user in ~/.pgpass (HOST:PORT:DATABASE:USER:PASSWORD) or PGPASSWORD."
     return ConfigError(
-        "the database {url} cannot be used: {reason}",
-        url=shown(url),
-        reason=_shortened(error),
-        hint="Look at the URL (in strawberry.toml: [database] url), and whether the server runs."
-        if getattr(error, "sqlstate", None) != _NO_SCHEMA
-        else "Make the schema of [home] name: CREATE SCHEMA NAME AUTHORIZATION USER.",
+        "the database {url} cannot be used: {reason}", url=shown(url), reason=_shortened(error), hint=hint
     )
 
 

@@ -16,14 +16,13 @@ from contracts.errors import ConfigError, StorageError
 from contracts.validation import check_numbers
 from hub_registry import limits
 from hub_registry.storage.schema import TABLES, AnotherVersion, create_tables
-from identity.files import make_private_directory
 
 WRITES: Final = "strawberry_writes"
 """The execution option of work that writes."""
 
 
 class SQLite:
-    """A SQLite file; it and its directory are made for their owner only.
+    """A SQLite file; it and its directory are made for their owner only, and a directory that is there stays.
 
     Attributes:
         engine: For work that reads.
@@ -35,7 +34,7 @@ class SQLite:
 
     def __init__(self, path: Path) -> None:
         try:
-            make_private_directory(path.parent)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
                 "{path} cannot be used as a directory: {reason}",

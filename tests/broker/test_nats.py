@@ -28,7 +28,7 @@ from bus.link import open_link
 from bus.link.connection import SubscriptionRefused
 from contracts.access import Principal
 from contracts.devices.presence import Revocation
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, StorageError
 from deploy.cli.main import main
 from deploy.directory import Home
 from deploy.home.brokers.nats import node_keys
@@ -132,6 +132,13 @@ async def test_the_hub_ends_where_a_connection_cannot_be_closed(monkeypatch: pyt
         access = NatsAccess((url,), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None)
         async with open_nats(access, wait_s=0):
             await connected.wait()
+
+
+async def test_what_ends_the_hub_is_no_group_of_errors() -> None:
+    access = NatsAccess(("nats://127.0.0.1:1",), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None)
+    with pytest.raises(StorageError, match="no connection is left"):
+        async with open_nats(access, wait_s=0):
+            raise StorageError("no connection is left")
 
 
 async def test_the_hub_ends_during_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:

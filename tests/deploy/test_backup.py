@@ -36,6 +36,7 @@ from hub_registry.access.hub_key import load_hub_key
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
+from hub_registry.storage.postgresql import PostgreSQL
 from identity import age
 from identity.age import AgeWriter
 from identity.files import only_one
@@ -657,6 +658,22 @@ def test_nothing_is_replaced_under_a_broker_that_runs(home):
     with only_one(home.broker, what="a broker", hint=""), pytest.raises(ConfigError, match="its broker runs"):
         complete(home)
     assert complete(home) is not None
+
+
+def test_nothing_is_decided_while_another_hub_uses_the_database(home, monkeypatch, tmp_path, capsys):
+    require(postgresql.programs() is not None, postgresql.HINT)
+    file, secret = tmp_path / "home.age", tmp_path / "secret"
+    file.write_bytes(backup_of(home))
+    secret.write_text(WORDS)
+    url = postgresql.database("used_home")
+    with (home.directory / "strawberry.toml").open("a") as settings:
+        settings.write(f'[database]\nurl = "{url}"\n')
+    monkeypatch.setenv("STRAWBERRY_HOME", str(home.directory))
+    with closing(PostgreSQL(url)) as used:
+        used.claim(replica="two", key="k")
+        assert main(["restore", str(file), "--replace", "--yes", "--passphrase-file", str(secret)]) == 1
+    assert "another hub uses the database" in capsys.readouterr().err
+    assert not home.restore_plan.exists()
 
 
 def test_a_node_of_nats_keeps_its_name_and_its_store_over_a_restore(home):

@@ -128,6 +128,12 @@ def test_the_doctor_leaves_a_database_empty_in_which_a_home_is_to_begin(url: str
     assert is_empty(url)
 
 
+def test_a_home_whose_schema_is_missing_is_told_how_to_make_it(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        is_empty(of_home(url, "ash"))
+    assert "CREATE SCHEMA" in refused.value.hint
+
+
 def test_the_name_of_a_home_is_in_its_settings(url: str, tmp_path: Path) -> None:
     file = tmp_path / "strawberry.toml"
 

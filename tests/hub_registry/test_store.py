@@ -17,6 +17,7 @@ import hub_server.service  # noqa: F401
 from contracts.errors import ConfigError, StorageError
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
+from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.store import Store, open_store
 from hub_registry.storage.tables import Table, UserRow, now
 
@@ -47,6 +48,15 @@ async def test_only_the_owner_may_read_the_database_and_its_journal(database: Pa
         assert database.parent.stat().st_mode & 0o777 == 0o700
     assert set(modes) == {"hub.db", "hub.db-wal", "hub.db-shm"}
     assert set(modes.values()) == {0o600}
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+def test_a_directory_that_is_there_stays_as_it_is(tmp_path: Path):
+    # A copy of the database may be written to any, such as /tmp.
+    tmp_path.chmod(0o755)
+    SQLite(tmp_path / "copy.db").close()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 async def test_what_was_written_is_there_after_opening_again(database: Path):

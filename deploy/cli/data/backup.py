@@ -116,7 +116,7 @@ def _completed(home: Home, options: argparse.Namespace) -> int:
     kept = f" What was there before is in {aside}." if aside is not None else ""
     Output(options.json).result(
         {"home": str(home.directory), "replaced": str(aside) if aside is not None else None},
-        text=f"Restored to {home.directory}.{kept}\nStart it: strawberry up",
+        text=f"Restored to {home.directory}.{kept}\nStart it as before, for example with 'strawberry up'.",
     )
     return 0
 
