@@ -175,13 +175,14 @@ async def open_registry(settings: RegistrySettings, *, key: KeyPair) -> AsyncIte
         key: The hub's identity, which signs the tokens.
 
     Raises:
-        ConfigError: If the database cannot be used, also later where another hub has claimed it.
+        ConfigError: If the database cannot be used or is of another hub, also later where another has claimed
+            it.
     """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.database))
-        await store.claim(replica=settings.instance if settings.is_replica else "", key=key.kid)
+        await store.claim(replica=settings.instance if settings.is_replica else "")
         accounts = Accounts(store)
-        hub_id = await accounts.hub_id()
+        hub_id = await accounts.hub_id(key=key.kid)
         authority = TokenAuthority(store, hub_id=hub_id, key=key, for_emqx=settings.for_emqx)
         await authority.load()
         approvals = Approvals()

@@ -4,11 +4,12 @@ import re
 import secrets
 import unicodedata
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, cast, get_args
 
 from sqlmodel import Session, col, select
 
-from contracts.errors import Conflict, Forbidden, InvalidMessage
+from contracts.errors import ConfigError, Conflict, Forbidden, InvalidMessage
 from contracts.names import device_key
 from contracts.validation import Language, TimeZone
 from contracts.wire import Strict
@@ -86,9 +87,16 @@ class Accounts:
         # Every request asks for one.
         self._known: dict[str, User] = {}
 
-    async def hub_id(self) -> str:
-        # Made at the first start; it never changes.
-        return await self._store.write(_hub_id)
+    async def hub_id(self, *, key: str = "") -> str:
+        """Return the id of the hub; made at the first start, it never changes.
+
+        Args:
+            key: Fingerprint of the hub's key, which the database has from then on.
+
+        Raises:
+            ConfigError: If it has another one.
+        """
+        return await self._store.write(partial(_hub_id, key))
 
     async def first_admin(self) -> User:
         """Return the first user, who is made at the first start."""
@@ -290,9 +298,17 @@ def _present(session: Session) -> list[UserRow]:
     return list(session.exec(wanted))
 
 
-def _hub_id(session: Session) -> str:
+def _hub_id(key: str, session: Session) -> str:
     row = session.exec(select(HubRow)).first()
     if row is None:
         row = HubRow(id=f"hub-{secrets.token_hex(8)}", created_at=now())
-        session.add(row)
+    if key and row.key not in ("", key):
+        raise ConfigError(
+            "the key here ({key}) is not that of the hub whose database this is ({known})",
+            key=key,
+            known=row.key,
+            hint="Copy hub/key.pem from that hub's machine or its backup, or name another database.",
+        )
+    row.key = row.key or key
+    session.add(row)
     return row.id

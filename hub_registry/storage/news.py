@@ -22,14 +22,6 @@ _CHANNEL: Final = "(SELECT 'strawberry_' || oid FROM pg_namespace WHERE nspname 
 """A channel is of the database, which may have several homes."""
 _HUB: Final = lock_key(0x48756220)
 """Key of the advisory lock of the hub that the database is of; replicas of one hub share it."""
-_KEY: Final = 0x4B6579
-"""First half of the keys of the locks of hub keys, of which the second one is the hash of the key."""
-_OTHER_KEY: Final = f"""
-    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND classid::bigint = (hashtext(current_schema()) # {_KEY})::bigint & 4294967295
-    AND objid::bigint != hashtext(%s)::bigint & 4294967295
-"""  # noqa: S608  constants
 NAME_LOCK: Final = "hashtextextended(current_schema() || ' ' || {}, 0)"
 """Key of the lock of a replica's name."""
 _KEEPALIVE: Final = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
@@ -76,14 +68,12 @@ class HubSession:
     Args:
         replica: The name of this process, which the session holds, too; others with another name may then
             claim the database as well. Empty for a hub alone.
-        key: Fingerprint of the hub's key, which all replicas have.
     """
 
-    def __init__(self, url: str, *, origin: str, replica: str, key: str) -> None:
+    def __init__(self, url: str, *, origin: str, replica: str) -> None:
         self._url = url
         self._origin = origin
         self._replica = replica
-        self._key = key
         self._function = f"pg_try_advisory_lock{'_shared' if replica else ''}"
         self._look_s = limits.REPLICA_SEEN_S if replica else limits.DATABASE_LOOK_S
         # A replica that is silent loses its name; it may be so for longer while it reads what there is.
@@ -96,7 +86,7 @@ class HubSession:
 
         Raises:
             Conflict: If another hub has claimed it.
-            ConfigError: If another replica has the name, or another key.
+            ConfigError: If another replica has the name.
             psycopg.Error: If the server cannot be reached.
         """
         import psycopg
@@ -119,22 +109,10 @@ class HubSession:
             self._leave()
             raise Conflict("another hub uses the database")
         if self._replica:
-            self._show_key(connection)
             self._take_name(connection)
         named = connection.execute(f"SELECT {_CHANNEL}".encode()).fetchone()
         assert named is not None
         connection.execute(f"LISTEN {named[0]}".encode())
-
-    def _show_key(self, connection: "psycopg.Connection") -> None:
-        lock = f"SELECT pg_advisory_lock_shared(hashtext(current_schema()) # {_KEY}, hashtext(%s))"
-        connection.execute(lock.encode(), (self._key,))
-        if connection.execute(_OTHER_KEY.encode(), (self._key,)).fetchone() is not None:
-            self._leave()
-            raise ConfigError(
-                "the key here ({key}) is that of another hub: the replicas that run have another one",
-                key=self._key,
-                hint="Copy hub/key.pem from the machine of one of them.",
-            )
 
     def _take_name(self, connection: "psycopg.Connection") -> None:
         import psycopg

@@ -96,10 +96,10 @@ class PostgreSQL:
     def explained(self, error: DatabaseError) -> StorageError:
         return self._lost(error.orig)
 
-    def claim(self, *, replica: str = "", key: str = "") -> None:
+    def claim(self, *, replica: str = "") -> None:
         """See `Store.claim`."""
         url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._claim = HubSession(url, origin=self._origin, replica=replica, key=key)
+        self._claim = HubSession(url, origin=self._origin, replica=replica)
         self.claim_again()
 
     def claim_again(self) -> None:
@@ -120,8 +120,8 @@ class PostgreSQL:
             raise ConfigError(
                 "another hub uses the database {url}",
                 url=shown(self._url),
-                hint="Stop it, start each of several hubs with --replica, or name another database in [database] "
-                "url.",
+                hint="Stop it, start each hub of a home with --replica, "
+                "or name another database in [database] url.",
             ) from error
 
     def wait_for_changes(self) -> frozenset[str]:
@@ -231,7 +231,7 @@ def _unusable(url: URL, error: object) -> ConfigError:
     if getattr(error, "sqlstate", None) == _NO_SCHEMA:
         hint = "Make the schema of [home] name: CREATE SCHEMA NAME AUTHORIZATION USER."
     elif login is not None and (login.needs_password or login.used_password):
-        hint = "Look at the password for this user in ~/.pgpass (HOST:PORT:DATABASE:USER:PASSWORD) or PGPASSWORD."
+        hint = "Write the user's password to ~/.pgpass, as HOST:PORT:DATABASE:USER:PASSWORD."
     return ConfigError(
         "the database {url} cannot be used: {reason}", url=shown(url), reason=_shortened(error), hint=hint
     )

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 
 from contracts.phrases import Phrase
 
-HEAD: Final = "0014"
+HEAD: Final = "0015"
 """The revision of the tables, in the table of Alembic, which migrates them from the first release on."""
 VERSION_TABLE: Final = "alembic_version"
 

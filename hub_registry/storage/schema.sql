@@ -2,6 +2,7 @@
 
 CREATE TABLE hub (
     id VARCHAR NOT NULL,
+    key VARCHAR NOT NULL,
     created_at VARCHAR(24) NOT NULL,
     PRIMARY KEY (id)
 );
@@ -111,7 +112,7 @@ CREATE TABLE device (
     id VARCHAR NOT NULL,
     owner VARCHAR NOT NULL,
     display_name VARCHAR NOT NULL,
-    "key" VARCHAR NOT NULL,
+    key VARCHAR NOT NULL,
     aliases JSON NOT NULL,
     area VARCHAR,
     floor VARCHAR,

@@ -75,7 +75,7 @@ class SQLite:
             reason = "the disk is full"
         return StorageError.of(self._path, reason, without="to start with an empty home")
 
-    def claim(self, *, replica: str = "", key: str = "") -> None:
+    def claim(self, *, replica: str = "") -> None:
         """See `Store.claim`: the directory has a lock of its own."""
         if replica:
             raise ConfigError(

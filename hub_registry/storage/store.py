@@ -99,19 +99,17 @@ class Store:
         self._check: Check | None = None
         self._followers: list[tuple[frozenset[str], asyncio.Event, Callable[[], Awaitable[None]]]] = []
 
-    async def claim(self, *, replica: str = "", key: str = "") -> None:
+    async def claim(self, *, replica: str = "") -> None:
         """Keep hubs on other machines from this database until it is closed.
 
         Args:
             replica: Name of this hub where further replicas, of other names, may use it, too.
-            key: Fingerprint of the hub's key, which all of them must have.
 
         Raises:
-            ConfigError: If another hub uses it, another replica has the name or another key, or replicas need
-                a server.
+            ConfigError: If another hub uses it, another replica has the name, or replicas need a server.
             StorageError: If the database cannot be used.
         """
-        await self._writer.run(partial(self._database.claim, replica=replica, key=key))
+        await self._writer.run(partial(self._database.claim, replica=replica))
 
     def fenced(self, check: Check) -> "Store":
         """Return this store with a check that each write makes first, in its transaction."""

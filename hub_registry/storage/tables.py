@@ -164,11 +164,16 @@ def _log_once(row: str, problem: str) -> None:
 
 
 class HubRow(Table, table=True):
-    """The identity of this hub: one row."""
+    """The identity of this hub: one row.
+
+    Attributes:
+        key: Fingerprint of its key; empty until a hub has opened the database.
+    """
 
     __tablename__ = "hub"
 
     id: str = Field(primary_key=True)
+    key: str = ""
     created_at: datetime = Field(sa_type=Moment)
 
 

@@ -135,7 +135,9 @@ async def test_the_hub_ends_where_a_connection_cannot_be_closed(monkeypatch: pyt
 
 
 async def test_what_ends_the_hub_is_no_group_of_errors() -> None:
-    access = NatsAccess(("nats://127.0.0.1:1",), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None)
+    access = NatsAccess(
+        ("nats://127.0.0.1:1",), hub_id=HUB_ID, key=KeyPair.generate(), present=lambda *_: None
+    )
     with pytest.raises(StorageError, match="no connection is left"):
         async with open_nats(access, wait_s=0):
             raise StorageError("no connection is left")

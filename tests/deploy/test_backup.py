@@ -670,7 +670,7 @@ def test_nothing_is_decided_while_another_hub_uses_the_database(home, monkeypatc
         settings.write(f'[database]\nurl = "{url}"\n')
     monkeypatch.setenv("STRAWBERRY_HOME", str(home.directory))
     with closing(PostgreSQL(url)) as used:
-        used.claim(replica="two", key="k")
+        used.claim(replica="two")
         assert main(["restore", str(file), "--replace", "--yes", "--passphrase-file", str(secret)]) == 1
     assert "another hub uses the database" in capsys.readouterr().err
     assert not home.restore_plan.exists()

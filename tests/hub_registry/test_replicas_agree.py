@@ -332,11 +332,16 @@ async def test_a_name_that_is_in_use_is_refused_before_the_replica_does_anything
             pass
 
 
-async def test_a_replica_with_the_key_of_another_hub_is_refused(replicas: Replicas, hub_key: KeyPair) -> None:
-    with pytest.raises(ConfigError, match="is that of another hub"):
-        async with replica(replicas.url, KeyPair.generate(), name="west"):
+async def test_a_hub_with_the_key_of_another_is_refused_whether_or_not_that_one_runs(
+    url: str, hub_key: KeyPair
+) -> None:
+    for is_replica in (True, False):
+        async with replica(url, hub_key, is_replica=is_replica):
             pass
-    async with replica(replicas.url, hub_key, name="west"):
+        with pytest.raises(ConfigError, match="is not that of the hub whose database this is"):
+            async with replica(url, KeyPair.generate(), is_replica=is_replica, name="west"):
+                pass
+    async with replica(url, hub_key), replica(url, hub_key, name="west"):
         pass
 
 

@@ -54,7 +54,7 @@ async def load_identity(home: Home) -> Identity:
     database = read_database(home)
     key = load_hub_key(home.hub, database)
     async with open_store(database) as store:
-        return Identity(await Accounts(store).hub_id(), key)
+        return Identity(await Accounts(store).hub_id(key=key.kid), key)
 
 
 async def enter_embedded(
