@@ -11,6 +11,8 @@ from identity.keys import KeyPair
 from tests.bus.conftest import OpenHouse
 from tests.bus.rpc_world import INSTANCE, QUICK, House, Skill, request
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def failing(house: House, method: str, *args: Any, **more: Any) -> CallError:
     with pytest.raises(CallError) as caught:

@@ -14,6 +14,8 @@ from identity.keys import KeyPair
 from tests.bus.conftest import OpenHouse
 from tests.bus.rpc_world import PATIENT, QUICK, House, request, settle
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def call_after_a_ghost(house: House, asked: CallRequest) -> Served:
     """Call what a ghost never answers, and then the lamp: only the ghost has to be quick."""

@@ -19,6 +19,8 @@ from identity.ids import uuid7
 from identity.keys import KeyPair
 from tests.bus.rpc_world import HUB, House, Spoke, call_topic, request, settle
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 def make_call(**changes: Any) -> Call:
     fields: dict[str, Any] = {

@@ -11,6 +11,8 @@ from tests.bus.conftest import OpenHouse
 from tests.bus.rpc_world import PATIENT, QUICK, House, Skill, open_house, request
 from tests.mosquitto import Mosquitto
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def outcome(house: House, method: str, **more: object) -> object:
     """Call, and give the result or the code of the error."""

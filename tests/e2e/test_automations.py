@@ -205,7 +205,7 @@ TABLE = {
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory, sandbox_files: Path) -> Iterator[tuple[House, Spoke]]:
-    with House(tmp_path_factory.mktemp("house"), sandbox=sandbox_files) as house:
+    with House(tmp_path_factory.mktemp("house"), sandbox=sandbox_files, debug=False) as house:
         (house.home / "strawberry.toml").write_text(
             f"[household]\nlatitude = 0.0\nlongitude = {MIDNIGHT_IS_AT}.0\n"
         )
