@@ -23,7 +23,6 @@ from contracts.access import Principal, allowed, rights
 from contracts.devices.joining import Login
 from contracts.errors import StrawberryError
 from identity import tokens
-from identity.certificates import client_context
 from identity.keys import KeyPair
 
 __all__ = ["Finding", "OurBroker", "SharedBroker", "check"]
@@ -95,9 +94,8 @@ class OurBroker:
 
     def _login(self, name: str, password: SecretStr) -> ProbeLogin:
         protocol: Literal[4] | None = 4 if self.kind != "mosquitto" else None
-        tls = client_context(self.ca)
         return ProbeLogin(
-            self.url, name, name, password, tls=tls, protocol=protocol, timeout_s=self.timeout_s
+            self.url, name, name, password, ca=self.ca, protocol=protocol, timeout_s=self.timeout_s
         )
 
 
@@ -170,8 +168,7 @@ async def _check_ours(broker: OurBroker, findings: list[Finding]) -> None:
 async def _check_shared(broker: SharedBroker, findings: list[Finding]) -> None:
     device = f"check_{secrets.token_hex(4)}"
     password = SecretStr(broker.login.password) if broker.login.password is not None else None
-    tls = client_context(broker.ca)
-    login = ProbeLogin(broker.url, f"strawberry-{device}", broker.login.username, password, tls=tls)
+    login = ProbeLogin(broker.url, f"strawberry-{device}", broker.login.username, password, ca=broker.ca)
     topic = broker.prefix + topics.STATE.build(device=device, skill="Check", property="value")
     async with open_probe(login) as probe:
         findings.append(_login_finding("login", probe, wanted=True, hint=_LOGIN, url=broker.url))

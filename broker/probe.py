@@ -48,7 +48,7 @@ class ProbeLogin:
 
     Attributes:
         url: With the scheme ``mqtt``, ``mqtts``, ``ws`` or ``wss``.
-        tls: For the encrypted ones.
+        ca: PEM of the authorities that the encrypted ones trust; None trusts those of the system.
         will: The Last Will, with QoS 1.
         protocol: 5, or 4 for MQTT 3.1.1; None tries 5 and, where that is not understood, 4.
         timeout_s: How long the broker may take for each answer.
@@ -58,7 +58,7 @@ class ProbeLogin:
     client_id: str
     username: str | None = None
     password: SecretStr | None = None
-    tls: ssl.SSLContext | None = None
+    ca: str | None = None
     will: Message | None = None
     protocol: Literal[4, 5] | None = None
     timeout_s: float = 5.0
@@ -119,7 +119,7 @@ class Probe:
         scheme, host, port = broker_endpoint(self._login.url, schemes=_SCHEMES)
         try:
             if scheme in ("mqtts", "wss"):
-                tls = self._login.tls or client_context(None)
+                tls = client_context(self._login.ca)
                 self._client.tls_set_context(tls)
                 # paho leaves its socket open where the broker is not trusted: that is found out before.
                 await asyncio.to_thread(_shake_hands, tls, host, port, self._login.timeout_s)

@@ -20,7 +20,6 @@ from contracts import topics
 from contracts.access import Principal
 from contracts.devices.joining import Login
 from contracts.errors import Conflict, LinkError, LoginRefused
-from identity.certificates import client_context
 from identity.keys import KeyPair
 
 __all__ = ["OtherClient", "Provisioned", "open_security", "provision"]
@@ -83,7 +82,7 @@ async def open_security(url: str, login: Login, *, ca: str | None = None) -> Asy
         Disconnected: If it cannot be reached.
     """
     client_id, password = f"strawberry-{secrets.token_hex(8)}", SecretStr(login.password or "")
-    probe = ProbeLogin(url, client_id, login.username, password, tls=client_context(ca))
+    probe = ProbeLogin(url, client_id, login.username, password, ca=ca)
     # A link would go on trying; here the first answer counts.
     async with open_probe(probe) as tried:
         if tried.refusal is not None:

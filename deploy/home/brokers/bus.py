@@ -35,7 +35,6 @@ from deploy.settings.settings import (
     write_table,
 )
 from hub_agent.settings import BusSettings, HomeLinkSettings
-from identity.certificates import client_context
 
 _SHARED_PREFIX: Final = "strawberry/"
 """On a broker that others use, too, all of ours stands together."""
@@ -183,8 +182,8 @@ async def connect_home_broker(home: Home, url: str, username: str, password: Sec
     except ValidationError:
         hint = "Write it as mqtt://host:1883."
         raise ConfigError("{text!r} is not the address of a broker", text=url, hint=hint) from None
-    tls = client_context(_authority(home, table))
-    login = ProbeLogin(url, "strawberry-home-try", username or None, password, tls=tls)
+    ca = _authority(home, table)
+    login = ProbeLogin(url, "strawberry-home-try", username or None, password, ca=ca)
     async with open_probe(login) as tried:
         if tried.is_not_understood:
             raise Disconnected("what answers at {url} is not an MQTT broker", url=url, hint=_PORT_HINT)
