@@ -1,6 +1,6 @@
 """A pool of real sandbox processes, and a house for their programs."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,17 @@ import pytest
 import pytest_asyncio
 
 from sandbox_host import PoolSettings, Session, open_pool
+from sandbox_host.install import Installed
+from tests.reused import sandbox_command
 from tests.sandbox_host.house import House
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sandbox_of_the_product() -> Iterator[None]:
+    """Start each process exactly as the product does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Installed, "command", sandbox_command)
+        yield
 
 
 @pytest.fixture
