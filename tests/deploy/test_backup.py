@@ -375,7 +375,7 @@ def sealed(plain: Iterable[bytes]) -> bytes:
 
 
 SPARSE = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n25 GNU.sparse.name=skills/a\n"
-MEGABYTES = 200
+MEGABYTES = 50
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,10 +185,17 @@ def _for_a_terminal() -> list[str]:
     return sorted({line for line in lines if line.startswith("strawberry ")})
 
 
+@pytest.fixture(scope="module")
+def parser() -> ArgumentParser:
+    return make_parser()
+
+
 @pytest.mark.parametrize("command", _for_a_terminal())
-def test_a_command_for_a_terminal_is_one_that_the_command_line_knows(command: str) -> None:
+def test_a_command_for_a_terminal_is_one_that_the_command_line_knows(
+    command: str, parser: ArgumentParser
+) -> None:
     words = shlex.split(command, comments=True)[1:]
-    assert make_parser().parse_args(words).run
+    assert parser.parse_args(words).run
 
 
 CODE = re.compile(r"\b[A-Z0-9]{4}-[A-Z0-9]{4}\b")
