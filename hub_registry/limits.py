@@ -157,6 +157,8 @@ REPLICA_SEEN_S: Final = 1.0
 REPLICA_SILENT_S: Final = 5.0
 """Without a sign of life for this long one is stopped, and what it was asked has no answer; or it is gone,
 and its turns end: to a database that was restarted it connects again sooner."""
+REPLICA_CLOCK_S: Final = 10.0
+"""How far a replica's clock may be off the database's: what it passes on to others is good for 30 s."""
 REPLICA_LISTED_DAYS: Final = 7
 """How long one that is gone stays in the list."""
 DATABASE_STOPPED_MS: Final = 2_000

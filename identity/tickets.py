@@ -97,6 +97,10 @@ class TicketCheck:
                 options={"require": ["iss", "aud", "exp", "jti"]},
             )
             ticket = Ticket.model_validate(payload["ticket"])
+        except jwt.ExpiredSignatureError:
+            raise Unauthorized(
+                "the ticket of a replica has expired", hint="Set the clocks of all replicas by NTP."
+            ) from None
         except (jwt.PyJWTError, ValidationError, KeyError, ValueError):
             raise Unauthorized("the ticket of a replica is not valid") from None
         said = (ticket.purpose, ticket.to, ticket.request)

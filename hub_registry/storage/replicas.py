@@ -17,10 +17,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, delete, func, select
 
 from chat.tasks import open_tasks
-from contracts.errors import StorageError, StrawberryError, Superseded
+from contracts.errors import ConfigError, StorageError, StrawberryError, Superseded
 from hub_registry import limits
 from hub_registry.storage.news import NAME_LOCK
-from hub_registry.storage.store import Store
+from hub_registry.storage.store import Outage, Store
 from hub_registry.storage.tables import ReplicaRow, now
 
 _log = logging.getLogger(__name__)
@@ -113,35 +113,50 @@ class Replica:
         return self._row.instance
 
     async def enter(self) -> None:
-        await self._store.write(self._see)
+        """Be listed.
 
-    def _see(self, session: Session) -> None:
+        Raises:
+            ConfigError: If the clock of this machine is wrong.
+        """
+        _check_clock(await self._store.write(self._see))
+
+    def _see(self, session: Session) -> timedelta:
+        """Write a sign of life; return how much the clock here is ahead of the database's."""
         known = session.get(ReplicaRow, self._row.instance) or ReplicaRow(**self._row.model_dump())
         known.url, known.version = self._row.url, self._row.version
         known.started_at, known.seen_at = self._row.started_at, now()
         known.on_bus = self._on_bus()
         session.add(known)
+        there: datetime = session.connection().exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return now() - there
 
     async def stay(self, *, also: Callable[[], Awaitable[None]]) -> NoReturn:
         """Tell the others every second that it is there, until cancelled."""
+        outage, clock = Outage("the other replicas are looked for later: %s"), Outage("%s")
         while True:
             await asyncio.sleep(limits.REPLICA_SEEN_S)
             try:
-                await self._store.write(self._see)
+                ahead = await self._store.write(self._see)
                 await also()
+                outage.over()
+                _check_clock(ahead)
+                clock.over()
+            except ConfigError as error:
+                clock.note(error)
             except (StrawberryError, SQLAlchemyError) as error:
-                _log.warning("the other replicas are looked for later: %.300s", error)
+                outage.note(error)
 
     async def lead(self, leading: Leading) -> NoReturn:
         """Open what only a leader does whenever the lead is gained, until cancelled."""
-        session = self._session
+        session, outage = self._session, Outage("the lead cannot be asked for: %s")
         try:
             while True:
                 try:
                     gained = not await self._stands_back() and await asyncio.to_thread(session.gain)
                     term = Term(self._store, await self._store.write(self._raise)) if gained else None
+                    outage.over()
                 except (SQLAlchemyError, StorageError) as error:
-                    _log.warning("the lead cannot be asked for: %.300s", error)
+                    outage.note(error)
                     term = None
                     await asyncio.to_thread(session.close)
                 if term is not None:
@@ -215,6 +230,15 @@ async def _hold(
         opened = tasks.create_task(open_and_stay(), name="lead: parts")
         lost = tasks.create_task(term.lost.wait(), name="lead: lost")
         await asyncio.wait((opened, lost), return_when=asyncio.FIRST_COMPLETED)
+
+
+def _check_clock(ahead: timedelta) -> None:
+    if abs(ahead.total_seconds()) > limits.REPLICA_CLOCK_S:
+        raise ConfigError(
+            "the clocks of this machine and of the database differ by more than {seconds:.0f} s",
+            seconds=limits.REPLICA_CLOCK_S,
+            hint="Set both by NTP.",
+        )
 
 
 def replicas(session: Session) -> list[tuple[ReplicaRow, bool]]:

@@ -40,6 +40,29 @@ Place: TypeAlias = Path | str
 T = TypeVar("T")
 
 
+class Outage:
+    """Logs what fails again and again until it works: once for each reason.
+
+    Args:
+        message: With ``%s`` for the reason.
+    """
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+        self._told = ""
+
+    def note(self, error: Exception) -> None:
+        # What the driver says, without the statement and the link that SQLAlchemy adds.
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        if reason != self._told:
+            self._told = reason
+            hint = getattr(error, "hint", "")
+            _log.warning(self._message, ". ".join(filter(None, (reason[: limits.MAX_DATABASE_REASON], hint))))
+
+    def over(self) -> None:
+        self._told = ""
+
+
 class FairThread:
     """Runs work in one thread: that of each asker in its order, and one piece of each asker in turn.
 
@@ -146,9 +169,10 @@ class Store:
         if isinstance(self._database, SQLite):
             return
         with FairThread("changes") as listening:
+            outage = Outage("changes of other replicas are read later: %s")
             async with open_tasks() as tasks:
                 for tables, changed, listener in self._followers:
-                    run = partial(_call, listener, changed)
+                    run = partial(_call, listener, changed, outage)
                     supervise(tasks, run, name=f"changes of {', '.join(sorted(tables))}")
                 try:
                     while True:
@@ -173,6 +197,7 @@ class Store:
             except StorageError as error:
                 _log.debug("%s", error.message)
             else:
+                _log.info("the hub is connected to its database again")
                 return None
 
     async def read(self, work: Callable[[Session], T], *, asker: str = "") -> T:
@@ -233,14 +258,15 @@ def fencing(check: Check | None) -> Iterator[None]:
         _CHECK.reset(token)
 
 
-async def _call(listener: Callable[[], Awaitable[None]], changed: asyncio.Event) -> None:
+async def _call(listener: Callable[[], Awaitable[None]], changed: asyncio.Event, outage: Outage) -> None:
     while True:
         await changed.wait()
         changed.clear()
         try:
             await listener()
+            outage.over()
         except StorageError as error:
-            _log.warning("changes of other replicas are read later: %s", error.message)
+            outage.note(error)
             changed.set()
             await asyncio.sleep(limits.FOLLOW_RETRY_S[0])
         except Exception:

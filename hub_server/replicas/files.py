@@ -23,7 +23,7 @@ from contracts.errors import ConfigError, InvalidMessage, StrawberryError
 from hub_agent.agents.agent import DIRECTORY, SUFFIX
 from hub_agent.prompt.soul import SOUL_FILE
 from hub_live.memory.memory import FILE_NAME
-from hub_registry.storage.store import Store
+from hub_registry.storage.store import Outage, Store
 from hub_registry.storage.tables import SharedFileRow
 from hub_server import limits
 from hub_server.replicas.routing import Routing
@@ -67,15 +67,13 @@ class SharedFiles:
 
     async def run(self) -> NoReturn:
         """Keep them the same everywhere, until cancelled."""
-        told = ""
+        outage = Outage("files are shared later: %s")
         while True:
             try:
                 await self.sync()
-                told = ""
+                outage.over()
             except (StrawberryError, OSError) as error:
-                if str(error) != told:
-                    told = str(error)
-                    _log.warning("files are shared later: %s. %s", error, getattr(error, "hint", ""))
+                outage.note(error)
             await asyncio.sleep(limits.REPLICA_LOOK_S)
 
     async def leave(self) -> None:

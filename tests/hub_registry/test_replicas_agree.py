@@ -400,6 +400,24 @@ async def test_who_leads_forgets_replicas_that_are_long_gone(replicas: Replicas)
     assert [(row.instance, row.term) for row, _ in rows] == [("west", 8), ("new", 6)]
 
 
+async def test_a_replica_whose_clock_is_wrong_does_not_start_and_tells_of_it_later(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = ReplicaRow(instance="west", url="", version="", started_at=now(), seen_at=now(), term=0)
+    west, seen = Replica(replicas.one.store, row, on_bus=lambda: True), asyncio.Queue[None]()
+    await west.enter()
+    monkeypatch.setattr("hub_registry.storage.replicas.now", lambda: now() + timedelta(minutes=5))
+    monkeypatch.setattr(limits, "REPLICA_SEEN_S", 0.0)
+    with pytest.raises(ConfigError, match="clocks of this machine and of the database differ"):
+        await west.enter()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(west.stay(also=lambda: seen.put(None)))
+        for _ in range(3):
+            await seen.get()
+        running.cancel()
+    assert caplog.text.count("differ by more than 10 s. Set both by NTP") == 1
+
+
 async def test_a_leader_without_the_broker_gives_the_lead_to_one_that_has_it(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,16 @@ def test_a_ticket_is_good_once_and_names_the_bearer() -> None:
         read(check, once)
 
 
+def test_a_ticket_that_has_expired_points_to_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = KeyPair.generate()
+    with monkeypatch.context() as ahead:
+        ahead.setattr("identity.tickets._LIFETIME_S", -300)
+        late = ticket(key)
+    with pytest.raises(Unauthorized, match="expired") as refused:
+        read(TicketCheck(key.public, hub_id=HUB, instance="west"), late)
+    assert "clocks" in refused.value.hint
+
+
 def test_a_ticket_is_for_one_request_to_one_replica_and_neither_a_token() -> None:
     key = KeyPair.generate()
     check = TicketCheck(key.public, hub_id=HUB, instance="west")
