@@ -168,7 +168,7 @@ class Maintenance:
             reason = explain(error, kind, root=table) if isinstance(error, ValidationError) else error
             raise InvalidMessage(
                 f"what the database has of [{table}] cannot be used: {reason}",
-                hint="Save its page again, or delete its row of the table shared_file.",
+                hint="Save its page again.",
             ) from None
         check_settings(self._home)
         values = wanted.model_dump(mode="json", exclude_unset=True)

@@ -33,6 +33,8 @@ from identity.files import write_private
 _log = logging.getLogger(__name__)
 
 _KNOWN: Final = "shared.json"
+_LEFT: Final = "left: "
+"""Begins the name in it of what was edited and not stored when this replica stopped."""
 _OF_HUB: Final = (SOUL_FILE, FILE_NAME)
 _HOUSEHOLD: Final = "[household]"
 _TABLES: Final = (_HOUSEHOLD, "[home_assistant]")
@@ -59,9 +61,11 @@ class SharedFiles:
         self._routing = routing
         # Digests of what was the same here and in the database; what differs from it was edited.
         try:
-            self._known = TypeAdapter(dict[str, str]).validate_json((hub / _KNOWN).read_bytes())
+            noted = TypeAdapter(dict[str, str]).validate_json((hub / _KNOWN).read_bytes())
         except (OSError, ValueError):
-            self._known = {}
+            noted = {}
+        self._left = {name.removeprefix(_LEFT): own for name, own in noted.items() if name.startswith(_LEFT)}
+        self._known = {name: own for name, own in noted.items() if not name.startswith(_LEFT)}
         # A pod has the settings of its ConfigMap at each start: what is stored counts there.
         self._not_compared = set(_TABLES)
 
@@ -77,12 +81,15 @@ class SharedFiles:
             await asyncio.sleep(limits.REPLICA_LOOK_S)
 
     async def leave(self) -> None:
-        """Store what was edited in the last moment, where the database answers."""
+        """Store what was edited in the last moment; where the database is away, the next start does so."""
         try:
             async with asyncio.timeout(limits.REPLICA_CONNECT_S):
                 await self.sync()
         except (StrawberryError, OSError) as error:
-            _log.warning("what was changed in the last moment may not be shared: %r", error)
+            _log.warning("what was changed in the last moment is shared after the next start: %r", error)
+            here = await asyncio.to_thread(self._read)
+            left = {f"{_LEFT}{name}": _digest(here[name] or b"") for name in _TABLES}
+            await asyncio.to_thread(self._note, self._known | left)
 
     async def sync(self) -> None:
         """Store what was edited here, and take over what was edited elsewhere.
@@ -101,12 +108,22 @@ class SharedFiles:
                     self._not_compared.discard(name)
                 except (StrawberryError, OSError) as error:
                     failure = error  # the others are shared all the same
+                    if (
+                        isinstance(error, InvalidMessage)
+                        and self._routing.leads
+                        and name in self._not_compared
+                    ):
+                        # What is saved here from now on replaces what cannot be used.
+                        self._not_compared.discard(name)
+                        known[name] = _digest(content)
         if known != self._known:
             self._known = known
-            noted = json.dumps(known, indent=1).encode()
-            await asyncio.to_thread(write_private, self._hub / _KNOWN, noted)
+            await asyncio.to_thread(self._note, known)
         if failure is not None:
             raise failure
+
+    def _note(self, known: dict[str, str]) -> None:
+        write_private(self._hub / _KNOWN, json.dumps(known, indent=1).encode())
 
     async def _shared(self, name: str, content: bytes, row: str | None) -> str:
         """Make a file the same here and in the database; return the digest of what they have in common.
@@ -116,7 +133,7 @@ class SharedFiles:
         """
         stored = row or ""
         own, known = _digest(content), self._known.get(name, "")
-        is_first = name in self._not_compared
+        is_first = name in self._not_compared and self._left.get(name) != own
         if own == stored:
             return own
         put = partial(_put, name, content, instead_of=stored)

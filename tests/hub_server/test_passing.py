@@ -201,6 +201,22 @@ async def test_what_was_passed_on_to_one_that_has_just_gained_the_lead_waits_unt
         await routing.leader(passed_on)
 
 
+async def test_each_replica_that_runs_has_a_place_of_its_own_in_which_it_restarts() -> None:
+    nothing: Any = None
+    rows = [(replica_at("", instance=name), name != "b") for name in ("d", "a", "c", "b")]
+
+    async def read(_: Any) -> list[Any]:
+        return rows
+
+    places = []
+    for name in ("a", "c", "d"):
+        replica, store = SimpleNamespace(instance=name, term=None), SimpleNamespace(read=read)
+        routing = Routing(replica, nothing, store, nothing, make_passing(), nothing)  # type: ignore[arg-type]
+        await routing.presence.look()
+        places.append(routing.restart_place)
+    assert places == [1, 2, 3]
+
+
 async def test_a_prompt_does_not_wait_for_a_leader_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REMOTE_PART_S", 0)
     passing = make_passing()

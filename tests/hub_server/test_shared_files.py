@@ -1,8 +1,10 @@
 """Replicas have the same files: what is edited at one is at the others, and nothing is lost."""
 
 import asyncio
+import time
 import tomllib
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from agent_core.models.entries import SETTINGS_LOCK
 from agent_core.prompt import Household
 from contracts.answers.system import HomeAssistantRules
-from contracts.errors import InvalidMessage
+from contracts.errors import InvalidMessage, StorageError
 from deploy.directory import Home as Installation
 from deploy.home.maintenance import Maintenance
 from deploy.home.running import Restart
@@ -32,13 +35,13 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 class Copies:
-    def __init__(self, store: Store, home: Path, *, leads: bool = True) -> None:
+    def __init__(self, store: Store, home: Path, *, leads: bool = True, place: int = 1) -> None:
         self.home = home
         (home / "hub").mkdir(parents=True, exist_ok=True)
         (home / "agents").mkdir(exist_ok=True)
         self.restart = Restart(ServiceManager())
         self.host = Maintenance(Installation(home), restart=self.restart)
-        routing: Any = SimpleNamespace(leads=leads, restart_place=1)
+        routing: Any = SimpleNamespace(leads=leads, restart_place=place)
         self.files = SharedFiles(store, self.host, routing, home=home, hub=home / "hub")
         self.settings = home / "strawberry.toml"
         self.soul, self.agent = home / "hub" / "SOUL.md", home / "agents" / "garden.yml"
@@ -162,6 +165,56 @@ async def test_a_replica_that_starts_takes_over_what_a_page_wrote_meanwhile(tmp_
     assert "on two replicas" not in caplog.text
 
 
+async def test_what_a_page_wrote_while_the_database_was_away_counts_after_the_restart(
+    tmp_path, store, monkeypatch
+):
+    one, other = Copies(store, tmp_path / "one"), Copies(store, tmp_path / "other")
+    for each in (one, other):
+        each.settings.write_text('[household]\nlanguage = "de"\n')
+        await each.files.sync()
+    one.host.write_settings(Household(language="fr"))
+    with monkeypatch.context() as away:
+        away.setattr(store, "read", _away)
+        await one.files.leave()
+    for started in (Copies(store, tmp_path / "one"), other):
+        await started.files.sync()
+        assert started.host.read_table("household") == b'{"language": "fr"}'
+    assert not list(one.home.glob("*.before-*"))
+
+
+async def _away(*_: object) -> None:
+    raise StorageError("no server")
+
+
+async def test_replicas_restart_one_after_the_other_for_the_settings_of_the_household(
+    tmp_path, store, monkeypatch
+):
+    leader, waits = Copies(store, tmp_path / "one"), list[float]()
+    others = [
+        Copies(store, tmp_path / name, leads=False, place=place) for name, place in (("b", 1), ("c", 2))
+    ]
+    for each in (leader, *others):
+        await each.files.sync()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda delay, _: waits.append(delay))
+    leader.host.write_settings(Household(language="fr"))
+    for each in (leader, *others):
+        await each.files.sync()
+    assert waits == [limits.REPLICA_RESTART_S, 2 * limits.REPLICA_RESTART_S]
+
+
+def test_what_a_page_writes_meanwhile_is_not_overwritten(tmp_path):
+    host = Maintenance(Installation(tmp_path), restart=None)
+    host.write_settings(Household(language="de"))
+    before = host.read_table("household")
+    with ThreadPoolExecutor() as threads:
+        with SETTINGS_LOCK:
+            taken = threads.submit(host.replace_table, "household", b'{"language": "it"}', before)
+            time.sleep(0.1)
+            host.write_settings(Household(language="fr"))
+        assert taken.result() is False
+    assert host.read_table("household") == b'{"language": "fr"}'
+
+
 async def test_what_no_page_may_write_is_not_taken_over_from_the_database(tmp_path, store):
     other = Copies(store, tmp_path / "other")
     other.settings.write_text(OWN)
@@ -186,6 +239,18 @@ async def test_what_no_page_may_write_is_not_taken_over_from_the_database(tmp_pa
     third = Copies(store, tmp_path / "third")
     await third.files.sync()
     assert third.host.read_table("household") == b'{"language": "fr"}'
+
+    # Also where the leader finds it at its start.
+    stored = await _stored(store, "[household]")
+    await store.write(partial(_put, "[household]", b'{"latitude": 52.5}', instead_of=stored))
+    leader = Copies(store, tmp_path / "third")
+    for _ in range(2):
+        with pytest.raises(InvalidMessage, match="cannot be used"):
+            await leader.files.sync()
+    leader.host.write_settings(Household(language="it"))
+    for each in (leader, other):
+        await each.files.sync()
+    assert other.host.read_table("household") == b'{"language": "it"}'
 
 
 async def _stored(store: Store, name: str) -> str:
