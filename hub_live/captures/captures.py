@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from sqlmodel import col, select
+
 from agent_core.provenance import Prompt, render_name
 from bus.link import Link
 from chat.tasks import happens, open_tasks, supervise
@@ -36,7 +38,7 @@ from hub_live.captures.files.writer import FileLimits, Writer
 from hub_live.captures.recording import Recording, Shared
 from hub_live.captures.spec import CaptureInfo, CaptureSpec
 from hub_live.captures.states import CaptureStates
-from hub_live.captures.tables import CaptureRow, CaptureRows
+from hub_live.captures.tables import CaptureRow
 from hub_live.events import Events
 from hub_live.topics import Feed, Gap, Sample
 from hub_live.topics.samples import TopicChoice
@@ -267,7 +269,11 @@ class Captures:
 
     async def resume(self) -> None:
         """Go on with the captures that ran when the hub was stopped."""
-        for capture in readable(await self.states.rows.read(self.settings.instance), Capture.of):
+        own = select(CaptureRow).where(CaptureRow.instance == self.settings.instance)
+        rows = await self.registry.store.read(
+            lambda session: list(session.exec(own.order_by(col(CaptureRow.created_at))))
+        )
+        for capture in readable(rows, Capture.of):
             row, root = capture.row, Path(capture.row.root)
             self._captures[row.id] = capture
             if row.is_stopped:
@@ -296,7 +302,7 @@ class Captures:
                 if capture is None or capture.state != "stopped":
                     continue
                 if await self.shared.in_thread(capture.is_gone):
-                    await self._forget(name)
+                    await self.states.forget(self._captures.pop(name))
             await self.states.save(self._captures)
 
     async def _end_of_guests(self) -> None:
@@ -391,12 +397,6 @@ class Captures:
         recording.follow(topics, sees=sees, since=written or time.time())
         capture.begin(recording, self.tasks)
 
-    async def _forget(self, name: str) -> None:
-        """Forget a stopped capture without files."""
-        capture = self._captures.pop(name)
-        await self.states.rows.delete(name)
-        await self.states.retract(capture)
-
     async def _info(self, capture: Capture) -> CaptureInfo:
         return (await self.states.infos([capture]))[0]
 
@@ -436,7 +436,7 @@ async def open_captures(
         )
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         shared = Shared(feed, thread)
-        states = CaptureStates(CaptureRows(registry.store), shared, link, events)
+        states = CaptureStates(registry.store, shared, link, events)
         captures = Captures(settings, registry, shared=shared, states=states, tasks=tasks)
         await captures.resume()
         stack.push_async_callback(captures.close)

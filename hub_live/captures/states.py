@@ -1,21 +1,24 @@
 """States of captures: with their files, stored, retained on the bus and told as events."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from sqlmodel import Session, col, delete
+
 from bus.link import Link
 from contracts import topics
 from contracts.devices.presence import CaptureState
-from contracts.errors import Disconnected
+from contracts.errors import Disconnected, StorageError
 from hub_live.captures.budget import CaptureFile, Kept, capture_files
 from hub_live.captures.capture import Capture
 from hub_live.captures.recording import Change, Shared
 from hub_live.captures.spec import CaptureInfo
-from hub_live.captures.tables import CaptureRow, CaptureRows
+from hub_live.captures.tables import CaptureRow
 from hub_live.events import Events
+from hub_registry.storage.store import Store
 from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
@@ -29,7 +32,7 @@ class CaptureStates:
         link: Of the bus, where the states are retained.
     """
 
-    rows: CaptureRows
+    store: Store
     shared: Shared
     link: Link
     events: Events
@@ -55,7 +58,8 @@ class CaptureStates:
             if each.row.owner and stored != each.stored:
                 rows.append(CaptureRow(**stored))
                 each.stored = stored
-        await self.rows.write(rows)
+        if rows:
+            await self._write(lambda session: [session.merge(row) for row in rows])
         for info in await self.infos(list(captures.values())):
             if (capture := captures.get(info.id)) is None:
                 continue
@@ -80,6 +84,19 @@ class CaptureStates:
         """Empty the retained state of a capture that its owner has no more."""
         await self._retain(capture, b"")
         capture.published = None
+
+    async def forget(self, capture: Capture) -> None:
+        """Delete what is stored and published of a capture."""
+        name = capture.row.id
+        await self._write(lambda session: session.exec(delete(CaptureRow).where(col(CaptureRow.id) == name)))
+        await self.retract(capture)
+
+    async def _write(self, work: Callable[[Session], object]) -> None:
+        """Write, or log why not: it is written with the next change."""
+        try:
+            await self.store.write(work)
+        except StorageError as error:
+            _log.error("the state of captures cannot be stored: %s", error)
 
     async def _retain(self, capture: Capture, payload: bytes) -> None:
         if not capture.row.owner:

@@ -1,18 +1,12 @@
 """The table of captures in the hub's database."""
 
-import logging
-from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import JSON, Column
-from sqlmodel import Field, Session, col, delete, select
+from sqlmodel import Field
 
-from contracts.errors import StorageError
-from hub_registry.storage.store import Store
 from hub_registry.storage.tables import Moment, Table
-
-_log = logging.getLogger(__name__)
 
 
 class CaptureRow(Table, table=True):
@@ -37,34 +31,3 @@ class CaptureRow(Table, table=True):
     gaps: int = 0
     begun_at: float = 0
     created_at: datetime = Field(sa_type=Moment)
-
-
-class CaptureRows:
-    """Reads and writes the table; what cannot be written is logged, and written with the next change."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def read(self, instance: str) -> list[CaptureRow]:
-        """Return the captures of a hub process, the oldest first."""
-
-        def work(session: Session) -> list[CaptureRow]:
-            chosen = select(CaptureRow).where(CaptureRow.instance == instance)
-            return list(session.exec(chosen.order_by(col(CaptureRow.created_at))))
-
-        return await self._store.read(work)
-
-    async def write(self, rows: Iterable[CaptureRow]) -> None:
-        """Store these captures as they are now."""
-        given = list(rows)
-        if given:
-            await self._try(lambda session: [session.merge(row) for row in given])
-
-    async def delete(self, capture: str) -> None:
-        await self._try(lambda session: session.exec(delete(CaptureRow).where(col(CaptureRow.id) == capture)))
-
-    async def _try(self, work: Callable[[Session], object]) -> None:
-        try:
-            await self._store.write(work)
-        except StorageError as error:
-            _log.error("the state of captures cannot be stored: %s", error)
