@@ -64,6 +64,12 @@ def _said(words: str, language: str) -> str:
     return translations("spoken", primary(language)).get(words, words)
 
 
+def in_languages(english: str) -> dict[str, str]:
+    """Return a response template of a skill of the hub in all languages that have it."""
+    found = {each: translations("spoken", each).get(english, "") for each in languages()}
+    return {_ENGLISH: english} | {language: said for language, said in found.items() if said}
+
+
 def response_text(
     method: Method,
     result: Json,

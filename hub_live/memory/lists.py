@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from agent_core.sentences.responses import in_languages
 from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.operations import CHANGE, LOOK
@@ -23,12 +24,7 @@ class ListSkill(HubSkill):
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    @skill_method(
-        responses={
-            "en": "Added {result.added} to the list.",
-            "de": "{result.added} steht auf der Liste.",
-        }
-    )
+    @skill_method(responses=in_languages("Added {result.added} to the list."))
     async def add_item(self, item: str, name: str = SHOPPING) -> dict[str, Any]:
         """Put something on a list.
 
@@ -47,10 +43,7 @@ class ListSkill(HubSkill):
 
     @skill_method(
         destructive=True,
-        responses={
-            "en": "Took {result.removed} off the list.",
-            "de": "{result.removed} ist von der Liste gestrichen.",
-        },
+        responses=in_languages("Took {result.removed} off the list."),
     )
     async def remove_item(self, item: str, name: str = SHOPPING) -> dict[str, Any]:
         """Remove something from a list; what is not on it is an error.
@@ -69,10 +62,7 @@ class ListSkill(HubSkill):
     @skill_method(
         read_only=True,
         untrusted_output=True,
-        responses={
-            "en": "[{result.items}.]{result.is_empty:There is nothing on the list.|}",
-            "de": "[{result.items}.]{result.is_empty:Auf der Liste steht nichts.|}",
-        },
+        responses=in_languages("[{result.items}.]{result.is_empty:There is nothing on the list.|}"),
     )
     async def read_list(self, name: str = SHOPPING) -> dict[str, Any]:
         """Read a list.

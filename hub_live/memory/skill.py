@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from agent_core.sentences.responses import in_languages
 from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.operations import CHANGE, LOOK
@@ -53,7 +54,7 @@ class MemorySkill(HubSkill):
             "en": ["remember that {text}", "(make|take) a note [that] {text}", "note that {text}"],
             "de": ["merk[e] dir [dass] {text}", "notier[e] dass {text}"],
         },
-        responses={"en": "I will remember that.", "de": "Das merke ich mir."},
+        responses=in_languages("I will remember that."),
     )
     async def remember_this(self, text: str) -> dict[str, Json]:
         """Remember what the user just said, for everybody in the household.
@@ -72,10 +73,7 @@ class MemorySkill(HubSkill):
             ],
             "de": ["was weißt du (über|von) {query}", "was hast du dir (über|zu) {query} gemerkt"],
         },
-        responses={
-            "en": "[{result.entries.text}.]{result.is_empty:I know nothing about that.|}",
-            "de": "[{result.entries.text}.]{result.is_empty:Darüber weiß ich nichts.|}",
-        },
+        responses=in_languages("[{result.entries.text}.]{result.is_empty:I know nothing about that.|}"),
         read_only=True,
     )
     async def recall(self, query: str = "") -> dict[str, Json]:

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from agent_core.prompt import Household
-from agent_core.sentences.responses import duration_text
+from agent_core.sentences.responses import duration_text, in_languages
 from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import Unit, skill_method
 from agent_core.times import parse_since
@@ -123,7 +123,7 @@ class WatcherSkill(HubSkill):
 
     @skill_method(
         timeout_s=120,
-        responses={"en": "{result.title} is active.", "de": "{result.title} ist aktiv."},
+        responses=in_languages("{result.title} is active."),
     )
     async def watch(self, sentence: str) -> dict[str, Any]:
         """Make a watcher of one sentence, as the user said it: "tell me when the tank is above 95 %".
@@ -207,22 +207,14 @@ class WatcherSkill(HubSkill):
                 "Timer auf {minutes} (Minuten|Minute)",
             ],
         },
-        responses={
-            "en": "{result.text} set for {result.left}.",
-            "de": "{result.text} gestellt: {result.left}.",
-        },
+        responses=in_languages("{result.text} set for {result.left}."),
     )
     async def set_timer(self, minutes: Minutes, text: str = UNNAMED) -> TimeLeft:
         """Set a timer; the user is notified when it ends."""
         due = now() + timedelta(minutes=minutes)
         return _left(await self._timers.add(self._user, text, due=due, missed="run"))
 
-    @skill_method(
-        responses={
-            "en": "I will do that in {result.left}.",
-            "de": "Das mache ich in {result.left}.",
-        }
-    )
+    @skill_method(responses=in_languages("I will do that in {result.left}."))
     async def call_later(
         self, minutes: Minutes, call: str, arguments: dict[str, Any] | None = None, text: str = ""
     ) -> TimeLeft:
@@ -239,10 +231,9 @@ class WatcherSkill(HubSkill):
         return _left(await self._timers.add(self._user, text, due=due, call=later))
 
     @skill_method(
-        responses={
-            "en": "I will do that{result.is_tomorrow: tomorrow|}[ on {result.date}] at {result.time}.",
-            "de": "Das mache ich{result.is_tomorrow: morgen|}[ am {result.date}] um {result.time} Uhr.",
-        }
+        responses=in_languages(
+            "I will do that{result.is_tomorrow: tomorrow|}[ on {result.date}] at {result.time}."
+        )
     )
     async def call_at(
         self, time: str, call: str, arguments: dict[str, Any] | None = None, day: Day = "", text: str = ""
@@ -255,12 +246,7 @@ class WatcherSkill(HubSkill):
         """
         return await self._set_at(time, day, text, self._later(call, arguments))
 
-    @skill_method(
-        responses={
-            "en": "{result.text} now has {result.left} left.",
-            "de": "{result.text} läuft jetzt noch {result.left}.",
-        }
-    )
+    @skill_method(responses=in_languages("{result.text} now has {result.left} left."))
     async def add_to_timer(self, minutes: ChangedMinutes, timer: str = UNNAMED) -> TimeLeft:
         """Make a timer run longer, or shorter where minutes are negative.
 
@@ -269,12 +255,7 @@ class WatcherSkill(HubSkill):
         """
         return _left(await self._timers.move(self._user, timer, timedelta(minutes=minutes)))
 
-    @skill_method(
-        responses={
-            "en": "{result.text} is paused, with {result.left} left.",
-            "de": "{result.text} ist pausiert, noch {result.left}.",
-        }
-    )
+    @skill_method(responses=in_languages("{result.text} is paused, with {result.left} left."))
     async def pause_timer(self, timer: str = UNNAMED) -> TimeLeft:
         """Pause a timer until resume_timer.
 
@@ -283,12 +264,7 @@ class WatcherSkill(HubSkill):
         """
         return _left(await self._timers.pause(self._user, timer))
 
-    @skill_method(
-        responses={
-            "en": "{result.text} goes on, with {result.left} left.",
-            "de": "{result.text} läuft weiter, noch {result.left}.",
-        }
-    )
+    @skill_method(responses=in_languages("{result.text} goes on, with {result.left} left."))
     async def resume_timer(self, timer: str = UNNAMED) -> TimeLeft:
         """Resume a paused timer.
 
@@ -299,7 +275,7 @@ class WatcherSkill(HubSkill):
 
     @skill_method(
         idempotent=True,
-        responses={"en": "Cancelled timers: {result}.", "de": "Gelöschte Timer: {result}."},
+        responses=in_languages("Cancelled timers: {result}."),
     )
     async def cancel_all_timers(self) -> int:
         """Cancel all timers; reminders that come again and again stay. Returns how many there were."""
@@ -307,10 +283,9 @@ class WatcherSkill(HubSkill):
 
     @skill_method(
         read_only=True,
-        responses={
-            "en": "[{result.running}.][ Paused: {result.paused}.]{result.is_empty:No timer is running.|}",
-            "de": "[{result.running}.][ Pausiert: {result.paused}.]{result.is_empty:Es läuft kein Timer.|}",
-        },
+        responses=in_languages(
+            "[{result.running}.][ Paused: {result.paused}.]{result.is_empty:No timer is running.|}"
+        ),
     )
     async def timer_status(self, timer: str = "") -> dict[str, Any]:
         """Report how much time is left on a timer, or on each.
@@ -332,10 +307,7 @@ class WatcherSkill(HubSkill):
             ],
             "de": ["erinnere mich in {minutes} (Minuten|Minute) (an|daran) {text}"],
         },
-        responses={
-            "en": "I will remind you in {minutes}.",
-            "de": "Ich erinnere dich in {minutes}.",
-        },
+        responses=in_languages("I will remind you in {minutes}."),
     )
     async def remind_in(self, minutes: Minutes, text: str) -> TimeLeft:
         """Remind the user of something in some minutes."""
@@ -354,10 +326,9 @@ class WatcherSkill(HubSkill):
                 "erinnere mich um {time} [uhr] {day} (an|daran) {text}",
             ],
         },
-        responses={
-            "en": "I will remind you{result.is_tomorrow: tomorrow|}[ on {result.date}] at {result.time}.",
-            "de": "Ich erinnere dich{result.is_tomorrow: morgen|}[ am {result.date}] um {result.time} Uhr.",
-        },
+        responses=in_languages(
+            "I will remind you{result.is_tomorrow: tomorrow|}[ on {result.date}] at {result.time}."
+        ),
     )
     async def remind_at(self, time: str, text: str, day: Day = "") -> dict[str, Any]:
         """Remind the user of something at a time of the day.

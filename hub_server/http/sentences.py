@@ -9,6 +9,7 @@ from pydantic import Field
 from agent_core.prompt import Household
 from agent_core.search.catalogue import raised_flags
 from agent_core.sentences.index import SentenceCall, SentenceChoice
+from agent_core.sentences.responses import in_languages
 from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.operations import LOOK, Needs, Resource
@@ -90,10 +91,7 @@ class HelpSkill(HubSkill):
     @skill_method(
         read_only=True,
         untrusted_output=True,
-        responses={
-            "en": "You can say, for example: {result.sentences}.",
-            "de": "Du kannst zum Beispiel sagen: {result.sentences}.",
-        },
+        responses=in_languages("You can say, for example: {result.sentences}."),
     )
     async def help(self) -> dict[str, Any]:
         """List what a person can say without a model, some sentences of each skill."""

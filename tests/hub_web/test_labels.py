@@ -54,6 +54,7 @@ def test_every_bundled_skill_has_its_names_in_german(kind: type[Skill]) -> None:
         if name not in SAME and label(name, of=of) in (as_words(name), as_words(name.removeprefix("set_")))
     ]
     assert english == []
+    assert all("de" in method.responses for method in registration.methods if method.responses)
     # Of devices; a person sees none of the hub's own.
     assert kind in OF_THE_HUB or registration.doc.partition("\n")[0] in catalogue("de")
 
