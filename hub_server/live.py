@@ -33,7 +33,7 @@ from hub_live.topics.skill import BusSkill
 from hub_live.topics.values import BusValues
 from hub_live.watchers.opening import open_watchers
 from hub_live.watchers.skill import WatcherSkill
-from hub_live.watchers.timers.timers import Timers, open_timers
+from hub_live.watchers.timers import Timers, open_timers
 from hub_live.watchers.watchers import Watchers
 from hub_live.world import World, WorldSkill, open_world
 from hub_live.world.section import world_part

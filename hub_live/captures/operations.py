@@ -1,8 +1,9 @@
 """Captures: ``/api/captures``, ``strawberry captures`` and their page."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from threading import Event
-from typing import Annotated
+from typing import IO, Annotated, Final
 
 from pydantic import Field
 
@@ -10,11 +11,12 @@ from agent_core.skills.skill import skill_method
 from chat.http.requests import Download, download
 from chat.operations import CHANGE, LOOK, Command, Resource
 from hub_live.captures.captures import Captures
-from hub_live.captures.files.downloads import CapturedFile, listed, opened, pieces
 from hub_live.captures.files.numbers import Numbers, plotted
-from hub_live.captures.files.series import Series
+from hub_live.captures.files.series import CapturedFile, Series
 from hub_live.captures.spec import CaptureInfo, CaptureSpec
 from hub_registry.access.bearer import Bearer
+
+_PIECE: Final = 256 * 1024
 
 captures: Resource[Captures, Bearer] = Resource(
     "captures",
@@ -76,14 +78,14 @@ async def stop(captures: Captures, asking: Bearer, capture: str) -> CaptureInfo:
 @captures.get(LOOK, "/{capture}/files")
 async def list_files(captures: Captures, asking: Bearer, capture: str) -> list[CapturedFile]:
     """List the files of a capture, oldest first."""
-    return await asyncio.to_thread(listed, _series(captures, asking, capture))
+    return await asyncio.to_thread(_series(captures, asking, capture).listed)
 
 
 @captures.get(LOOK, "/{capture}/files/{name}")
 async def file(captures: Captures, asking: Bearer, capture: str, name: str) -> Download:
     """Return a file of a capture, as much as there is of it now."""
-    content, size = await asyncio.to_thread(opened, _series(captures, asking, capture), name)
-    return download(pieces(content, size), name, size=size)
+    content, size = await asyncio.to_thread(_series(captures, asking, capture).opened, name)
+    return download(_pieces(content, size), name, size=size)
 
 
 @captures.get(LOOK, "/{capture}/numbers")
@@ -108,3 +110,14 @@ async def numbers(
 
 def _series(captures: Captures, asking: Bearer, capture: str) -> Series:
     return captures.series_of(asking.user, capture, of_all=asking.is_admin)
+
+
+async def _pieces(file: IO[bytes], size: int) -> AsyncIterator[bytes]:
+    """Yield what a file has up to a size, and close it; it may grow meanwhile."""
+    with file:
+        while size > 0:
+            piece = await asyncio.to_thread(file.read, min(_PIECE, size))
+            if not piece:
+                return
+            size -= len(piece)
+            yield piece

@@ -49,7 +49,7 @@ class MemoryEntry:
         id: Made of the content, so that a line by hand has one, too; another one after an edit.
         private: Id of the user who alone sees it; None for the household.
         at: When it was written; None where a person wrote it into the file.
-        by: Id of the user in whose turn it was written; empty likewise.
+        by: Id of the user in whose turn it was written; None likewise.
         device: Id of the device through which the user asked for it, where it was through one.
         untrusted: Whether text of strangers had been read in that turn.
         lines: Numbers of its first line and of the first one behind it, from 0.
@@ -59,9 +59,9 @@ class MemoryEntry:
     text: str
     private: str | None = None
     at: datetime | None = None
-    by: str = ""
-    device: str = ""
-    conversation: str = ""
+    by: str | None = None
+    device: str | None = None
+    conversation: str | None = None
     untrusted: bool = False
     lines: tuple[int, int] = (0, 0)
 
@@ -169,9 +169,9 @@ def _entry(line: str, number: int, category: str, private: str | None) -> Memory
         text=_BULLET.sub("", text, count=1).strip(),
         private=private,
         at=_moment(values.get("at", "")),
-        by=values.get("from", ""),
-        device=values.get("device", ""),
-        conversation=values.get("conversation", ""),
+        by=values.get("from") or None,
+        device=values.get("device") or None,
+        conversation=values.get("conversation") or None,
         untrusted="untrusted" in marks,
         lines=(number, number + 1),
     )

@@ -109,8 +109,8 @@ class Memory:
             private=user.casefold() if private else None,
             at=now(),
             by=user,
-            device=device or "",
-            conversation=conversation or "",
+            device=device,
+            conversation=conversation,
             untrusted=untrusted,
         )
 
@@ -352,17 +352,8 @@ async def open_memory(
 
 def shown(entry: MemoryEntry) -> ShownEntry:
     """Return an entry as people and programs read it."""
-    return ShownEntry(
-        id=entry.id,
-        category=entry.category,
-        text=entry.text,
-        private=entry.private is not None,
-        at=entry.at,
-        by=entry.by or None,
-        device=entry.device or None,
-        conversation=entry.conversation or None,
-        untrusted=entry.untrusted,
-    )
+    fields = {name: getattr(entry, name) for name in ShownEntry.model_fields}
+    return ShownEntry(**{**fields, "private": entry.private is not None})
 
 
 def _checked(category: str, text: str) -> tuple[str, str]:

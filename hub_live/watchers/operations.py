@@ -20,7 +20,7 @@ from contracts.errors import InvalidMessage
 from contracts.validation import Language
 from contracts.wire import Part
 from hub_live.watchers.definition import Approval, Edit, WatcherRequest
-from hub_live.watchers.timers.timers import Timers, TimerSummary
+from hub_live.watchers.timers import Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
 from hub_registry.access.bearer import Bearer
 

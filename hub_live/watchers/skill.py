@@ -20,8 +20,8 @@ from contracts.wire import json_for_models, rfc3339
 from hub_agent.calls.own_skills import HubSkill, offers
 from hub_live.watchers.definition import Missed, WatcherRequest
 from hub_live.watchers.operations import timers, watchers
-from hub_live.watchers.timers.spoken_time import Day, moment_of
-from hub_live.watchers.timers.timers import UNNAMED, LaterCall, Timers, TimerSummary
+from hub_live.watchers.schedule import Day, moment_of
+from hub_live.watchers.timers import UNNAMED, LaterCall, Timers, TimerSummary
 from hub_live.watchers.watchers import Watchers
 from hub_registry.access.accounts import User
 from hub_registry.access.bearer import Bearer

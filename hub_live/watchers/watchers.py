@@ -36,7 +36,6 @@ from hub_live.watchers.definition import (
     sources_of,
 )
 from hub_live.watchers.engine import Engine
-from hub_live.watchers.naming import check_published, mistaken, resolved
 from hub_live.watchers.phases import TRANSITIONS, Phase, Trigger, phase_of, requested
 from hub_live.watchers.predicates import parse
 from hub_live.watchers.schedule import Schedule
@@ -50,6 +49,7 @@ from hub_live.watchers.views import (
     digest_of,
     values_json,
 )
+from hub_live.watchers.words.naming import check_published, mistaken, resolved
 from hub_live.watchers.words.proposals import Proposals
 from hub_live.world import World
 from hub_registry.access.bearer import Bearer, cannot_confirm

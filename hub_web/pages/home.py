@@ -20,7 +20,7 @@ from contracts.text import shortened
 from hub_live.events.kinds import NotificationData, TimerData, WatcherData
 from hub_live.watchers.decisions.kinds import NOTIFY, kind_of
 from hub_live.watchers.operations import list_timers, pause_timer, remove_timer, resume_timer
-from hub_live.watchers.timers.timers import TimerSummary
+from hub_live.watchers.timers import TimerSummary
 from hub_live.world import operations as world
 from hub_live.world.operations import WorldEvent
 from hub_live.world.thing import Thing

@@ -5,5 +5,4 @@
 ``writer``     writes them, in a thread
 ``reading``    reads them back
 ``numbers``    reads numbers for plots
-``downloads``  lists them and hands them out
 """

@@ -11,11 +11,21 @@ from typing import IO, Final, Self
 
 import zstandard
 
-from contracts.errors import Forbidden
+from agent_core.times import utc
+from contracts.errors import Forbidden, NotFound
+from contracts.wire import Part, Timestamp
 from identity.confined import Directory, open_below, parts_of
 
 _SUFFIX: Final = ".zst"
 _CHUNK: Final = 64 * 1024
+
+
+class CapturedFile(Part):
+    """A file of a capture, and when it was changed last."""
+
+    name: str
+    bytes: int
+    changed_at: Timestamp
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,31 @@ class Series:
                 return directory.files()
         except (Forbidden, OSError):
             return {}
+
+    def listed(self) -> list[CapturedFile]:
+        """Return the files, oldest first; blocks."""
+        found = self.found()
+        names = [*self.numbers(found).values(), *([self.gaps_file] if self.gaps_file in found else [])]
+        return [
+            CapturedFile(name=name, bytes=int(found[name].st_size), changed_at=utc(found[name].st_mtime))
+            for name in names
+        ]
+
+    def opened(self, name: str) -> tuple[IO[bytes], int]:
+        """Open a file to read it; return it and its present size; blocks.
+
+        Raises:
+            NotFound: If it is none of these files.
+        """
+        if Path(name).name == name and (self.numbers([name]) or name == self.gaps_file):
+            try:
+                with self.directory() as directory:
+                    # Not a descriptor, which would stay open where the client leaves before the first piece.
+                    file = os.fdopen(directory.open(name, os.O_RDONLY), "rb")
+                return file, os.fstat(file.fileno()).st_size
+            except (Forbidden, OSError):
+                pass
+        raise NotFound("the capture has no file {name!r}", name=name[:200], hint="GET …/files lists them.")
 
     def device(self) -> int | None:
         """Return which disk the directory is on, or the root where it is not made; None without both."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agent_core.sentences.phrasebook import number_words
 from agent_core.sentences.responses import primary
-from hub_live.watchers.timers.spoken_time import DAYS
+from hub_live.watchers.schedule import DAYS
 
 _FOLDER: Final = Path(__file__).parent
 _NUMBER: Final = r"(?P<number>(?:[-−]|minus )?\d+(?:[.,]\d+)?)(?: ?[^\s\d,]{1,12})?"

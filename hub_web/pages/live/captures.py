@@ -9,8 +9,8 @@ from nicegui import ui
 from contracts.answers.live import LinkName, RecordingState
 from contracts.errors import InvalidMessage
 from hub_live.captures import CaptureInfo, CaptureSpec, TopicChoice, operations
-from hub_live.captures.files.downloads import CapturedFile
 from hub_live.captures.files.formats import FORMATS
+from hub_live.captures.files.series import CapturedFile
 from hub_live.events.kinds import CaptureData
 from hub_live.world.operations import Wanted, look
 from hub_live.world.world import ENTITY

@@ -1,1 +1,0 @@
-"""Timers and reminders, and the times of day that people say."""
