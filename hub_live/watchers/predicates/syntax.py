@@ -1,4 +1,4 @@
-"""Predicates as text: the grammar, and the check of everything that does not depend on values.
+"""Predicates as text: nodes of their grammar, and the check of all that does not depend on values.
 
 What is wrong with an expression whatever its values are is an error here, with its column: unknown names and
 functions, text in a calculation, a number where a condition belongs, and what goes beyond the bounds.
@@ -27,45 +27,6 @@ KEYWORDS: Final = ("and", "or", "not", "for", "true", "false", "between", *CLOCK
 Kind = Literal["number", "time", "clock", "text", "truth", "any"]
 """What an operation gives; a ``time`` is a number of seconds that grows with the clock, a ``clock`` the time
 of day, ``any`` depends on values."""
-
-_GRAMMAR: Final = r"""
-start: any_of (FOR TEXT)?
-?any_of: all_of (_OR all_of)*
-?all_of: negated (_AND negated)*
-?negated: NOT negated -> negation
-    | compared
-?compared: sum (COMPARE sum)?
-    | NAME BETWEEN TEXT _AND TEXT -> between
-?sum: product
-    | sum (PLUS | MINUS) product -> calculated
-?product: signed
-    | product (TIMES | OVER) signed -> calculated
-?signed: MINUS signed -> minus
-    | atom
-?atom: NUMBER -> number
-    | TEXT -> text
-    | (TRUE | FALSE) -> truth
-    | NAME -> name
-    | NAME "(" (any_of ("," any_of)*)? ")" -> call
-    | "(" any_of ")"
-
-_AND.2: /and\b/i
-_OR.2: /or\b/i
-NOT.2: /not\b/i
-FOR.2: /for\b/i
-BETWEEN.2: /between\b/i
-TRUE.2: /true\b/i
-FALSE.2: /false\b/i
-NAME: /[A-Za-z_][A-Za-z0-9_]*/
-NUMBER: /([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?/
-TEXT: /"[^"]*"|'[^']*'/
-COMPARE: "<=" | ">=" | "==" | "!=" | "<" | ">"
-PLUS: "+"
-MINUS: "-"
-TIMES: "*"
-OVER: "/"
-%ignore /\s+/
-"""
 
 _IS: Final[Mapping[Kind, str]] = {
     "number": "a number",
@@ -231,7 +192,7 @@ def _fail(message: str, column: int, *, after: str = "", hint: str = "") -> NoRe
 
 
 class _Nodes:
-    """Makes the nodes, from the innermost out; the methods are named as the rules of the grammar."""
+    """Makes the nodes, from the innermost out; the methods are named as the rules of ``grammar.lark``."""
 
     def start(self, items: list[Any]) -> tuple[Node, float]:
         root = _condition(items[0])
@@ -395,4 +356,4 @@ def _seconds(text: str, column: int) -> float:
 def _parser() -> "Lark":
     from lark import Lark
 
-    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Nodes())
+    return Lark.open("grammar.lark", rel_to=__file__, parser="lalr", lexer="basic", transformer=_Nodes())
