@@ -151,15 +151,9 @@ async def node_events(
         entry, data = directory.get(device), field(sample.value, "data")
         if entry is None or not isinstance(data, dict) or not rates.take(device):
             return
-        name, state, reason = (str(data.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason"))
-        event = NodeData(
-            subject=f"{name} on {entry.display_name}",
-            device=entry.id,
-            key=entry.key,
-            name=name,
-            state=state,
-            reason=reason,
-        )
+        said: dict[str, Any] = {key: str(data.get(key, ""))[:_LONGEST] for key in ("name", "state", "reason")}
+        subject = f"{said['name']} on {entry.display_name}"
+        event = NodeData(subject=subject, device=entry.id, key=entry.key, **said)
         tasks.create_task(events.publish(entry.device.owner, event), name="event of a node")
 
     with feed.follow(topics.EVENT.filter(name="node"), hear):

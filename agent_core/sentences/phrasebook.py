@@ -40,13 +40,13 @@ class Phrasebook:
         from hassil import Intents
 
         self.language = language
-        self.kinds: Mapping[str, list[str]] = data.get("kinds", {})
-        self.examples: Mapping[str, list[str]] = data.get("examples", {})
-        self.spoken: Mapping[str, list[str]] = data.get("spoken", {})
+        self.kinds: Mapping[str, list[str]] = data["kinds"]
+        self.examples: Mapping[str, list[str]] = data["examples"]
+        self.spoken: Mapping[str, list[str]] = data["spoken"]
         self.intents = Intents.from_dict(dict(data))
         self._later = Intents.from_dict({**data, "intents": {LATER: {"data": data["later"]}}})
         self._responses: Mapping[str, Mapping[str, str]] = data["responses"]["intents"]
-        self._compounds: Mapping[str, str] = data.get("compounds", {})
+        self._compounds: Mapping[str, str] = data["compounds"]
         self._skipped = sorted(map(spoken, data.get("skip_words", ())), key=len, reverse=True)
         self._texts = _texts(data)
         self._numbers = number_words(language)
@@ -236,10 +236,7 @@ def _with_additions(language: str, data: dict[str, Any]) -> dict[str, Any]:
         **data,
         "intents": intents,
         "later": [*later, *ours.get("intents", {}).get(LATER, ())],
-        "compounds": ours.get("compounds", {}),
-        "kinds": ours.get("kinds", {}),
-        "examples": ours.get("examples", {}),
-        "spoken": ours.get("spoken", {}),
+        **{each: ours.get(each, {}) for each in ("compounds", "kinds", "examples", "spoken")},
         "lists": {**data["lists"], **ours.get("lists", {})},
         "skip_words": [*data.get("skip_words", ()), *ours.get("skip_words", ())],
         "expansion_rules": {**data.get("expansion_rules", {}), **ours.get("expansion_rules", {})},

@@ -115,14 +115,10 @@ class Capture:
         problem = self.problem if recording is None else recording.problem or self.refusal(feed)
         return CaptureInfo(
             **spec.model_dump(),
-            id=row.id,
-            owner=row.owner,
+            **row.model_dump(include={"id", "owner", "messages", "gaps", "created_at"}),
             state=self.state,
             file=str(self.series.path),
-            messages=row.messages,
             bytes=size_of(files),
-            gaps=row.gaps,
             files=len(files),
             problem=problem,
-            created_at=row.created_at,
         )

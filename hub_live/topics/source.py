@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol
 
 from bus.link import Message
@@ -108,9 +109,9 @@ class LinkSource:
         self.heard = 0.0
         self.refused: dict[str, str] = {}
         self.withheld: Mapping[str, str] = {}
-        # Those of single topics by topic: a home has thousands of them, and few with wildcards.
+        # By filter, those of single topics apart: a home has thousands of them, and few with wildcards.
         self._exact: dict[str, list[Follower]] = {}
-        self._wild: list[Follower] = []
+        self._wild: dict[str, list[Follower]] = {}
         # By filter, in the order of subscription, with the function that ends it.
         self._subscribed: dict[str, Callable[[], Awaitable[None]] | None] = {}
         self._routes: dict[str, _Route] = {}
@@ -121,21 +122,19 @@ class LinkSource:
 
     def add(self, follower: Follower) -> None:
         """Hand messages to a follower from now on."""
-        if is_exact(follower.filter):
-            self._exact.setdefault(follower.filter, []).append(follower)
-        else:
-            self._wild.append(follower)
+        self._followers(follower.filter).setdefault(follower.filter, []).append(follower)
         self._change(follower.filter)
 
     def remove(self, follower: Follower) -> None:
         """Hand no more messages to a follower."""
-        if is_exact(follower.filter):
-            self._exact[follower.filter].remove(follower)
-            if not self._exact[follower.filter]:
-                del self._exact[follower.filter]
-        else:
-            self._wild.remove(follower)
+        followers = self._followers(follower.filter)
+        followers[follower.filter].remove(follower)
+        if not followers[follower.filter]:
+            del followers[follower.filter]
         self._change(follower.filter)
+
+    def _followers(self, filter_: str) -> dict[str, list[Follower]]:
+        return self._exact if is_exact(filter_) else self._wild
 
     def subscribes(self, filter_: str) -> bool:
         """Return whether all that a filter matches is subscribed."""
@@ -152,7 +151,7 @@ class LinkSource:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            followed = [*(each.filter for each in self._wild), *self._exact]
+            followed = [*self._wild, *self._exact]
             wanted = _fewest(own for each in followed for own in _at_broker(self.name, each))
             new = [each for each in wanted if each not in self._subscribed]
             for start in range(0, len(new), limits.SUBSCRIPTIONS_AT_ONCE):
@@ -244,7 +243,8 @@ class LinkSource:
                     _log.exception("a follower of %.200r failed", route.topic)
 
     def _following(self, topic: str) -> list[Follower]:
-        return [*self._exact.get(topic, ()), *(each for each in self._wild if covers(each.filter, topic))]
+        wild = (followers for filter_, followers in self._wild.items() if covers(filter_, topic))
+        return [*self._exact.get(topic, ()), *chain.from_iterable(wild)]
 
     def _route(self, topic: str) -> _Route:
         through: str | None = topic

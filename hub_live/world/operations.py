@@ -83,14 +83,7 @@ async def _following(
     stop = world.on_change(note)
     try:
         note("")
-        yield WorldEvent(
-            things=first.things,
-            more=first.more,
-            kinds=first.kinds,
-            areas=first.areas,
-            left_out=first.left_out,
-            gone=[],
-        )
+        yield WorldEvent(**vars(first), gone=[])
         sent = {(thing.kind, thing.id): replace(thing, age_s=None) for thing in first.things}
         while time.time() < asking.claims.exp:
             if not await happens(woken, within_s=HEARTBEAT_S):
