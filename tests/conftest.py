@@ -74,6 +74,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Use the databases of a test for others when all is closed."""
+    yield
+    directory = item.funcargs.get("tmp_path") if isinstance(item, pytest.Function) else None
+    if _ON_POSTGRESQL and isinstance(directory, Path):
+        postgresql.give_back(directory)
+
+
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Note modules that are skipped as a whole."""
     if report.skipped:

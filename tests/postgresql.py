@@ -4,7 +4,6 @@ With ``STRAWBERRY_TEST_DATABASE=postgresql`` each store that a test opens on a f
 """
 
 import atexit
-import hashlib
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any, Final, Self
 
 from hub_registry.storage import store
 from hub_registry.storage.postgresql import PostgreSQL
+from hub_registry.storage.schema import VERSION_TABLE
 from hub_registry.storage.sqlite import SQLite
 
 HINT: Final = "PostgreSQL is missing: apt-get install postgresql"
@@ -107,25 +107,68 @@ def database(name: str) -> str:
 
 
 def use() -> None:
-    """Open each store of this process on this server: the database of a file is named after its path."""
+    """Open each store of this process on this server, which keeps a database for each file."""
     opened = vars(store)["opened"]
 
     def open_there(place: store.Place) -> SQLite | PostgreSQL:
         if isinstance(place, str):
             return opened(place)
-        name = f"h{hashlib.sha256(str(place.absolute()).encode()).hexdigest()[:30]}"
-        if name not in _made:
+        file = place.absolute()
+        if file not in _of_file:
             if _EMPTY not in _made:
                 opened(database(_EMPTY)).engine.dispose()
-            _create(name, template=_EMPTY)
-        return opened(server().url.format(name=name))
+            _of_file[file] = _emptied() or _create(f"of_file_{len(_made)}", template=_EMPTY)
+        return opened(server().url.format(name=_of_file[file]))
 
     vars(store)["opened"] = open_there
 
 
+def give_back(directory: Path) -> None:
+    """Let other files have the databases of the files of a test that has ended.
+
+    A test that changes tables, and not only their rows, makes a database of its own.
+    """
+    for file in [each for each in _of_file if each.is_relative_to(directory)]:
+        _left.append(_of_file.pop(file))
+
+
 _made: Final[set[str]] = set()
+_of_file: Final[dict[Path, str]] = {}
+_left: Final[list[str]] = []
+
+_OTHERS: Final = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+_DELETE_ALL: Final = f"""
+    DO $$ DECLARE each record; BEGIN
+        SET LOCAL session_replication_role = replica;
+        FOR each IN SELECT tablename FROM pg_tables
+            WHERE schemaname = current_schema() AND tablename <> '{VERSION_TABLE}' LOOP
+            EXECUTE format('DELETE FROM %I', each.tablename);
+        END LOOP;
+        FOR each IN SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL LOOP
+            EXECUTE format('ALTER SEQUENCE %I RESTART', each.sequencename);
+        END LOOP;
+    END $$
+"""
+"""Takes a twentieth of the time in which a database is made."""
 
 
-def _create(name: str, *, template: str) -> None:
+def _emptied() -> str | None:
+    """Empty a database that a test has left; return its name, None where there is none."""
+    import psycopg
+
+    while _left:
+        name = _left.pop(0)
+        with psycopg.connect(server().url.format(name=name), autocommit=True) as connection:
+            # One that a test has left open keeps it.
+            if connection.execute(_OTHERS).fetchone() == (0,):
+                connection.execute(_DELETE_ALL.encode())
+                return name
+    return None
+
+
+def _create(name: str, *, template: str) -> str:
     server().create(name, template=template)
     _made.add(name)
+    return name
