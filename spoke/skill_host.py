@@ -87,8 +87,8 @@ class SkillHost:
         found = (skill for skill in folders.found.skills if skill.name not in self._own)
         self._runner = SkillRunner([*own, *found], settings=settings, sink=sink, zone=zone)
         # Why the version before that of the file is offered.
-        self._kept: dict[str, LoadProblem] = {}
-        self._outdated: dict[str, Unavailable] = {}
+        # By skill whose version before stays, why the new one cannot be set up.
+        self._kept: dict[str, Unavailable] = {}
         self._not_loaded: dict[str, Unavailable] = {}
         self._make_process = make_process
         self._processes: dict[Path, tuple[SkillProcess, asyncio.Task[None]]] = {}
@@ -228,13 +228,15 @@ class SkillHost:
 
     @property
     def problems(self) -> list[LoadProblem]:
-        return [*self._folders.found.problems, *self._runner.problems, *self._kept.values()]
+        kept = (_goes_on(name, why) for name, why in self._kept.items())
+        return [*self._folders.found.problems, *self._runner.problems, *kept]
 
     @property
     def registrations(self) -> list[Registration]:
         """The registrations to publish; complete once the context is entered."""
         skills = self._runner.skills
-        failed = self._folders.found.outdated | self._outdated | self._runner.life.reasons
+        kept = {name: Unavailable(kind="saved", reason=why.reason) for name, why in self._kept.items()}
+        failed = self._folders.found.outdated | kept | self._runner.life.reasons
         loaded = [
             skill.registration.model_copy(update={"unavailable": failed[name]})
             if name in failed
@@ -278,7 +280,6 @@ class SkillHost:
         # First, for a folder whose skills run in a process from now on has their names.
         for name in changes.removed:
             self._kept.pop(name, None)
-            self._outdated.pop(name, None)
             if name in self._owners and self._owners[name] is None and name not in self._own:
                 del self._owners[name]
                 self._runner.remove(name)
@@ -300,12 +301,9 @@ class SkillHost:
             if skill.name in self._own:
                 continue
             self._kept.pop(skill.name, None)
-            self._outdated.pop(skill.name, None)
             if why := await self._runner.replace(skill):
-                self._outdated[skill.name] = Unavailable(kind="saved", reason=why.reason)
-                problem = LoadProblem(skill.name, why.text, what=GOES_ON.format(skill.name))
-                self._kept[skill.name] = problem
-                problems = [*problems, problem]
+                self._kept[skill.name] = why
+                problems = [*problems, _goes_on(skill.name, why)]
             elif waits := self._runner.unavailable.get(skill.name):
                 _log.warning("%s was loaded: %s", skill.name, waits.text)
             else:
@@ -425,6 +423,10 @@ def _variables(folders: Iterable[Path]) -> dict[str, str]:
         except ConfigError as error:
             _log.warning("%s (%s)", error, error.hint)
     return found
+
+
+def _goes_on(name: str, why: Unavailable) -> LoadProblem:
+    return LoadProblem(name, why.text, what=GOES_ON.format(name))
 
 
 def _report(problems: Iterable[LoadProblem]) -> None:

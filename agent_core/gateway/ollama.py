@@ -75,15 +75,16 @@ class ContextSize:
     Ollama reloads a model for each other length, which takes seconds.
 
     Args:
-        limit: Most tokens; None where unknown.
-        reason: Why not more, for the warning.
+        trained: Tokens that it was trained for, where it is known.
     """
 
-    def __init__(self, entry: ModelEntry, *, limit: int | None, reason: str) -> None:
+    def __init__(self, entry: ModelEntry, trained: int | None) -> None:
         self._entry = entry
-        self._limit = limit
-        self._reason = reason
-        self._now = limits.LEAST_CONTEXT_TOKENS
+        self._limit, self._now = trained, limits.LEAST_CONTEXT_TOKENS
+        self._reason = Phrase("the model was trained for {trained}", trained=trained)
+        own = entry.max_context_tokens
+        if own is not None and (trained is None or own < trained):
+            self._limit, self._reason = own, Phrase("max_context_tokens allows {own}", own=own)
 
     def take(self, request: ModelRequest) -> PromptContext:
         """Return a context that holds a prompt and its answer."""
@@ -100,20 +101,6 @@ class ContextSize:
             f"{self._entry.name} does not see the whole prompt: it needs some "
             f"{prompt + limits.LEAST_ANSWER_TOKENS} tokens, and {self._reason}. The beginning is cut off.",
         )
-
-
-def context_size_for(entry: ModelEntry, trained: int | None) -> ContextSize:
-    """Return the context size of a model.
-
-    Args:
-        trained: Tokens that it was trained for, where it is known.
-    """
-    own = entry.max_context_tokens
-    if own is not None and (trained is None or own < trained):
-        return ContextSize(entry, limit=own, reason=Phrase("max_context_tokens allows {own}", own=own))
-    return ContextSize(
-        entry, limit=trained, reason=Phrase("the model was trained for {trained}", trained=trained)
-    )
 
 
 def prompt_tokens(request: ModelRequest) -> int:
@@ -195,7 +182,7 @@ class OllamaBackend:
             shown = await self._clients[entry.name].show(entry.model)
             if "vision" not in (shown.capabilities or ["vision"]):
                 self._blind.add(entry.name)
-            known = self._sizes[entry.name] = context_size_for(entry, context_length_of(shown))
+            known = self._sizes[entry.name] = ContextSize(entry, context_length_of(shown))
         return known.take(request)
 
 

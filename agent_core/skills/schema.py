@@ -261,33 +261,30 @@ def signature_text(
     Returns:
         For example ``set_volume(level: int = 30, *, player: str | None = None) -> None``.
     """
-    parts: list[str] = []
-    previous: Any = None
-    for parameter in signature.parameters.values():
-        if previous is not None and previous == inspect.Parameter.POSITIONAL_ONLY != parameter.kind:
-            parts.append("/")
-        if parameter.kind == inspect.Parameter.KEYWORD_ONLY != previous:
-            parts.append("*")
-        parts.append(_parameter_text(parameter, hints, defaults or {}))
-        previous = parameter.kind
-    if previous == inspect.Parameter.POSITIONAL_ONLY:
-        parts.append("/")
-    returns = f" -> {type_text(hints['return'])}" if "return" in hints else ""
-    return f"{name}({', '.join(parts)}){returns}"
+    shown = [
+        each.replace(
+            annotation=_Shown(type_text(hints[each.name])) if each.name in hints else _EMPTY,
+            default=_EMPTY if each.default is _EMPTY else _Shown(_default_text(_given(each, defaults or {}))),
+        )
+        for each in signature.parameters.values()
+    ]
+    returns = _Shown(type_text(hints["return"])) if "return" in hints else _EMPTY
+    return f"{name}{inspect.Signature(shown, return_annotation=returns)}"
 
 
-def _parameter_text(
-    parameter: inspect.Parameter, hints: Mapping[str, Any], defaults: Mapping[str, Json]
-) -> str:
-    text = parameter.name
-    if parameter.name in hints:
-        text += f": {type_text(hints[parameter.name])}"
-    if parameter.default is not _EMPTY:
-        equals = " = " if parameter.name in hints else "="
-        is_member = isinstance(parameter.default, enum.Enum) and not isinstance(parameter.default, str)
-        given = parameter.default.name if is_member else defaults.get(parameter.name, parameter.default)
-        text += f"{equals}{_default_text(given)}"
-    return text
+@dataclass(frozen=True)
+class _Shown:
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _given(parameter: inspect.Parameter, defaults: Mapping[str, Json]) -> object:
+    """Return a default as a caller would give it."""
+    default = parameter.default
+    is_member = isinstance(default, enum.Enum) and not isinstance(default, str)
+    return default.name if is_member else defaults.get(parameter.name, default)
 
 
 def type_text(hint: Any) -> str:

@@ -225,30 +225,23 @@ class Completion:
                 chunks = [self._chunk({"content": rest})] if (rest := self._stop.rest()) else []
                 calls = [{"index": number, **_called(call)} for number, call in enumerate(told.calls)]
                 chunks += [self._chunk({"tool_calls": calls})] if calls else []
-                chunks += [self._extra(told), self._chunk({}, finish=_finish(told))]
-                if self._with_usage:
-                    usage = {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(told)}
-                    chunks.append(usage)
-                return chunks
+                chunks += [self._bare(x_strawberry=told), self._chunk({}, finish=_finish(told))]
+                return [*chunks, self._bare(usage=_usage(told))] if self._with_usage else chunks
             case TurnError():
-                return [self._extra(told), {"error": openai_error(503, told.code, told.message, told.hint)}]
+                error = openai_error(503, told.code, told.message, told.hint)
+                return [self._bare(x_strawberry=told), {"error": error}]
             case _:
-                return [self._extra(told)]
+                return [self._bare(x_strawberry=told)]
 
     def _head(self, kind: str) -> _Head:
         id_ = f"chatcmpl-{self._turn.id}"
         return {"id": id_, "object": kind, "created": self._created, "model": self._model}
 
     def _chunk(self, delta: dict[str, Json], *, finish: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+        return self._bare(choices=[{"index": 0, "delta": delta, "finish_reason": finish}])
 
-    def _extra(self, told: TurnEvent) -> dict[str, Any]:
-        return {
-            **self._head("chat.completion.chunk"),
-            "choices": [],
-            "x_strawberry": told,
-        }
+    def _bare(self, **more: Any) -> dict[str, Any]:
+        return {**self._head("chat.completion.chunk"), "choices": [], **more}
 
 
 def _finish(final: TurnFinal) -> str:

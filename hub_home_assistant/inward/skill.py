@@ -13,22 +13,7 @@ from contracts.errors import Disconnected, InvalidMessage, NotFound
 from contracts.wire import Json, rfc3339
 from hub_agent.calls.own_skills import HubSkill
 from hub_home_assistant import limits
-from hub_home_assistant.inward.answers import (
-    CLOSE,
-    LOCK,
-    MEASURE,
-    OPEN,
-    SET_LEVEL,
-    SET_TEMPERATURE,
-    STATE,
-    TOGGLE,
-    TURN_OFF,
-    TURN_ON,
-    UNLOCK,
-    german_state,
-    is_busy_as,
-    said_state,
-)
+from hub_home_assistant.inward import answers
 from hub_home_assistant.inward.control import ANY, Control, Rules
 from hub_home_assistant.inward.entities import Entity, House
 from hub_home_assistant.inward.topics import number_or_text
@@ -134,7 +119,7 @@ class HomeAssistantSkill(HubSkill):
         shown = found[: max(1, min(limit, limits.MAX_FOUND))]
         return {"entities": [_row(house, each) for each in shown], "more": len(found) - len(shown)}
 
-    @skill_method(read_only=True, untrusted_output=True, **STATE)
+    @skill_method(read_only=True, untrusted_output=True, **answers.STATE)
     async def get_state(self, name: str, area: str | None = None) -> dict[str, Any]:
         """Read an entity: its state with its attributes, and since when it is so.
 
@@ -146,9 +131,9 @@ class HomeAssistantSkill(HubSkill):
         entity = self._named(name, None, area)
         row = _row(house, entity)
         shown = {key: _short(value) for key, value in house.state(entity).attributes.items()}
-        return {**row, "state_de": german_state(row["state"]), "attributes": shown}
+        return {**row, "state_de": answers.german_state(row["state"]), "attributes": shown}
 
-    @skill_method(read_only=True, untrusted_output=True, **MEASURE)
+    @skill_method(read_only=True, untrusted_output=True, **answers.MEASURE)
     async def measure(self, area: str, quantity: str = "temperature") -> dict[str, Any]:
         """Read the temperature, humidity or another quantity of an area.
 
@@ -195,7 +180,7 @@ class HomeAssistantSkill(HubSkill):
             for each in states[-max(1, min(limit, limits.MAX_HISTORY)) :]
         ]
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TURN_ON)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.TURN_ON)
     async def turn_on(
         self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
@@ -208,21 +193,23 @@ class HomeAssistantSkill(HubSkill):
         """
         return await self._switch("turn_on", name, area, domain)
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TURN_OFF)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.TURN_OFF)
     async def turn_off(
         self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn off lights, switches, fans, media players, climate; see turn_on."""
         return await self._switch("turn_off", name, area, domain)
 
-    @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **TOGGLE)
+    @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.TOGGLE)
     async def toggle(
         self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn on what is off, and off what is on; see turn_on."""
         return await self._switch("toggle", name, area, domain)
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **SET_LEVEL)
+    @skill_method(
+        idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.SET_LEVEL
+    )
     async def set_level(self, percent: float, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Set the brightness of lights, the position of covers, the speed of fans, the volume of players.
 
@@ -240,7 +227,9 @@ class HomeAssistantSkill(HubSkill):
             by_service[domain, service] = {argument: percent if scale == 1 else round(percent * scale, 4)}
         return await self._call(entities, by_service)
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **SET_TEMPERATURE)
+    @skill_method(
+        idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.SET_TEMPERATURE
+    )
     async def set_temperature(
         self, degrees: float, name: Names = None, area: str | None = None
     ) -> dict[str, Any]:
@@ -255,7 +244,7 @@ class HomeAssistantSkill(HubSkill):
         data: dict[str, Json] = {"temperature": degrees}
         return await self._call(entities, {(each.domain, "set_temperature"): data for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **OPEN)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.OPEN)
     async def open_cover(self, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Open blinds, shutters, curtains, garage doors, gates, valves.
 
@@ -266,18 +255,18 @@ class HomeAssistantSkill(HubSkill):
         entities = self._meant(name, area, _COVERS, "cover")
         return await self._call(entities, {(each.domain, f"open_{each.domain}"): {} for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **CLOSE)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.CLOSE)
     async def close_cover(self, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Close blinds, shutters, curtains, garage doors, gates, valves; see open_cover."""
         entities = self._meant(name, area, _COVERS, "cover")
         return await self._call(entities, {(each.domain, f"close_{each.domain}"): {} for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **LOCK)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.LOCK)
     async def lock(self, name: str | list[str]) -> dict[str, Any]:
         """Lock a door."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "lock"): {}})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **UNLOCK)
+    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.UNLOCK)
     async def unlock(self, name: str | list[str]) -> dict[str, Any]:
         """Unlock a door; the user confirms it."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "unlock"): {}})
@@ -319,9 +308,10 @@ class HomeAssistantSkill(HubSkill):
         text = ""
         for entity in self._meant(name, None, None, ""):
             value = house.state(entity).value
-            is_so = value == state or is_busy_as(entity, value, state)
+            is_so = value == state or answers.is_busy_as(entity, value, state)
             (matched if is_so else unmatched).append({"name": entity.name})
-            text = f"{said_state(entity, number_or_text(house.state(entity)))} {entity.unit or ''}".strip()
+            said = answers.said_state(entity, number_or_text(house.state(entity)))
+            text = f"{said} {entity.unit or ''}".strip()
         return {"matched": matched, "unmatched": unmatched, "state": text, "state_with_unit": text}
 
     @skill_method(destructive=True, open_world=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
@@ -421,7 +411,7 @@ def _row(house: House, entity: Entity) -> dict[str, Any]:
         "name": entity.name,
         "area": entity.area,
         "floor": place.floor.name if place and place.floor else None,
-        "state": said_state(entity, number_or_text(state)),
+        "state": answers.said_state(entity, number_or_text(state)),
         "unit": entity.unit,
         "since": _moment(state.changed),
     }

@@ -261,31 +261,19 @@ def _of_methods(
         dims = next((each for each in BRIGHTNESS if each in methods.keys() - taken), None)
         colors = COLOR if COLOR not in taken and _takes(methods, COLOR, "string") else None
         blows = next((each for each in SPEED if each in methods.keys() - taken), None)
-        turns = on in ("turn_on", "switch_on")
+        turns, scaled = on in ("turn_on", "switch_on"), None
+        more: dict[str, Any] = {"component": "switch", "icon": ICONS.get(on)}
         if turns and not is_lamp and (blows is not None or is_fan):
-            taken |= {blows} if blows else set()
-            most = (parameter(methods[blows]) or ("", {}))[1].get("maximum", 100) if blows else None
-            made = Appearance(component="fan", on=on, off=off, state=shows, most=most, set_speed=blows)
-            yield on, made.model_copy(update={"speed": SPEED[blows]} if blows else {})
+            scaled = blows
+            more = {"component": "fan", "set_speed": blows, "speed": SPEED.get(blows or "")}
         elif turns and (dims or colors or is_lamp):
-            scale = (parameter(methods[dims]) or ("", {}))[1] if dims else {}
-            taken |= {each for each in (dims, colors) if each}
-            yield (
-                on,
-                Appearance(
-                    component="light",
-                    on=on,
-                    off=off,
-                    state=shows,
-                    set_brightness=dims,
-                    brightness=BRIGHTNESS[dims] if dims else None,
-                    set_color=colors,
-                    color="color" if colors else None,
-                    most=scale.get("maximum", 100) if dims else None,
-                ),
-            )
-        else:
-            yield on, Appearance(component="switch", on=on, off=off, state=shows, icon=ICONS.get(on))
+            scaled = dims
+            more = {"component": "light", "set_brightness": dims, "brightness": BRIGHTNESS.get(dims or "")}
+            more |= {"set_color": colors, "color": "color" if colors else None}
+        if scaled is not None:
+            more["most"] = (parameter(methods[scaled]) or ("", {}))[1].get("maximum", 100)
+        taken |= {each for each in (scaled, more.get("set_color")) if each}
+        yield on, Appearance(on=on, off=off, state=shows, **more)
     for name, method in methods.items():
         if name not in taken and (made := _of_method(name, method, states)) is not None:
             yield name, made

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from asyncio.subprocess import PIPE
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
+from bus.processes import open_process
 from contracts.errors import ConfigError
 from strawberry_skills import Skill, Unit, skill_method
 
@@ -61,19 +63,8 @@ class CameraSkill(Skill):
         if program is None:
             raise ConfigError("no program takes pictures here", hint="On Debian: apt install fswebcam.")
         words = [each.format(camera=self.settings.camera, file=file) for each in _PROGRAMS[program]]
-        process = await asyncio.create_subprocess_exec(
-            program,
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(_PICTURE_S):
-                _, said = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
+        async with asyncio.timeout(_PICTURE_S), open_process((program, *words), stderr=PIPE) as process:
+            _, said = await process.communicate()
         if process.returncode != 0 or not file.exists():
             reason = said.decode("utf-8", "replace").strip().splitlines()
             why = reason[-1][:200] if reason else str(process.returncode)

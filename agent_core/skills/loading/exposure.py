@@ -22,7 +22,7 @@ from agent_core.skills.skill import (
     triggers_of,
 )
 from agent_core.skills.skill_loop import SkillLoop
-from contracts.devices.registration import MAX_METHODS, Method, MethodFlags, Registration
+from contracts.devices.registration import MAX_METHODS, Method, MethodFlags, Registration, Unavailable
 from contracts.errors import ConfigError
 from contracts.validation import explain
 
@@ -114,10 +114,7 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
     owner = type(instance)
     if issubclass(owner, Skill):
         _check_hooks(owner)
-    methods: dict[str, LoadedMethod] = {}
-    if isinstance(instance, Skill) and instance.Settings is not None:
-        for name, (described, function) in _settings_methods(instance).items():
-            methods[name] = LoadedMethod(described, function, None)
+    methods = _settings_methods(instance) if isinstance(instance, Skill) else {}
     problems: list[LoadProblem] = []
     for name, member in vars(owner).items():
         if not _is_offered(owner, name, member):
@@ -148,12 +145,12 @@ def expose(instance: object, *, source: str = "") -> tuple[LoadedSkill, list[Loa
         raise ConfigError(
             f"{owner.__name__} has {len(methods)} methods, more than {MAX_METHODS}", hint="split it"
         )
-    skill = replace(_loaded(instance, methods), triggers=triggers)
-    if problems:
-        left_out = "; ".join(f"{each.path.rpartition('.')[2]}: {each.message}" for each in problems)
-        part = unavailable("part", left_out)
-        skill = replace(skill, registration=skill.registration.model_copy(update={"unavailable": part}))
-    return skill, problems
+    left_out = "; ".join(f"{each.path.rpartition('.')[2]}: {each.message}" for each in problems)
+    registration = _registration(instance, methods, unavailable("part", left_out) if problems else None)
+    concurrency = getattr(instance, "concurrency", Skill.concurrency)
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigError(f"{owner.__name__}.concurrency is a number of at least 1, not {concurrency!r}")
+    return LoadedSkill(owner.__name__, instance, methods, registration, concurrency, triggers), problems
 
 
 def _triggers(
@@ -177,13 +174,12 @@ def _triggers(
     return tuple(found[: limits.MOST_TRIGGERS])
 
 
-def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkill:
+def _registration(
+    instance: object, methods: Mapping[str, LoadedMethod], why: Unavailable | None
+) -> Registration:
     owner = type(instance)
-    concurrency = getattr(instance, "concurrency", Skill.concurrency)
-    if not isinstance(concurrency, int) or concurrency < 1:
-        raise ConfigError(f"{owner.__name__}.concurrency is a number of at least 1, not {concurrency!r}")
     try:
-        registration = Registration(
+        return Registration(
             skill=owner.__name__,
             doc=inspect.cleandoc(owner.__doc__ or "")[:8_000],
             device_agnostic=getattr(instance, "device_agnostic", False),
@@ -193,11 +189,11 @@ def _loaded(instance: object, methods: Mapping[str, LoadedMethod]) -> LoadedSkil
             labels=getattr(owner, "labels", {}) if issubclass(owner, Skill) else {},
             methods=[method.contract for method in methods.values()],
             homeassistant=getattr(instance, "homeassistant", {}),
+            unavailable=why,
         )
     except ValidationError as error:
         reason = explain(error, Registration, what="field")
         raise ConfigError(f"{owner.__name__} cannot be registered: {reason}") from error
-    return LoadedSkill(owner.__name__, instance, dict(methods), registration, concurrency)
 
 
 def _check_hooks(owner: type[Skill]) -> None:
@@ -241,7 +237,7 @@ def sentence_problems_of(skill: LoadedSkill, source: str) -> Iterator[LoadProble
                 )
 
 
-def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..., Any]]]:
+def _settings_methods(skill: Skill) -> dict[str, LoadedMethod]:
     """Make the methods of a skill that declares settings; none for another.
 
     Raises:
@@ -278,11 +274,11 @@ def _settings_methods(skill: Skill) -> dict[str, tuple[MethodSchema, Callable[..
         ]
     )
     return {
-        "get_settings": (_partial(method_schema(get_settings, "get_settings", _READ)), get_settings),
-        "change_settings": (
-            _partial(method_schema(change_settings, "change_settings", _CHANGE)),
-            change_settings,
-        ),
+        name: LoadedMethod(_partial(method_schema(function, name, options)), function, None)
+        for name, function, options in (
+            ("get_settings", get_settings, _READ),
+            ("change_settings", change_settings, _CHANGE),
+        )
     }
 
 
