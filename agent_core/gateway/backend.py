@@ -38,7 +38,7 @@ FailureKind = Literal["down", "passing", "refused"]
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one model gave no answer.
+    """Why one model gave no answer, or not all of it; always the last piece.
 
     Attributes:
         reason: What it did, to be read after its name: ``did not answer within 15 s``.
@@ -58,14 +58,7 @@ class Alive:
     """Something of an answer has come that is neither text nor a call: an empty piece, or a thought."""
 
 
-@dataclass(frozen=True)
-class Failed:
-    """The answer will not be completed; always the last piece."""
-
-    failure: Failure
-
-
-Piece = Alive | Remark | TextPart | ToolCall | Completed | Failed
+Piece = Alive | Remark | TextPart | ToolCall | Completed | Failure
 
 
 class Backend(Protocol):
@@ -74,12 +67,12 @@ class Backend(Protocol):
     def ask(self, request: ModelRequest, model: Model) -> AsyncGenerator[Piece, None]:
         """Ask one model; yields its answer.
 
-        The last piece is ``Completed`` or ``Failed``: an expected failure is no exception. How long to
+        The last piece is ``Completed`` or ``Failure``: an expected failure is no exception. How long to
         wait for a piece is decided by the caller, who cancels the wait.
         """
 
 
-def refused(model: Model, status: int, body: str) -> Failed:
+def refused(model: Model, status: int, body: str) -> Failure:
     """Report that a server answered with an HTTP status that is an error."""
     kind: FailureKind = "passing" if status in _TRANSIENT else "refused"
     if not body.lstrip().startswith("<"):
@@ -88,24 +81,22 @@ def refused(model: Model, status: int, body: str) -> Failed:
         # A proxy in front of a model writes a page too while the model is away.
         said = "" if kind == "passing" else "a web page, so the address is none of a model"
     template = "answered with status {status}: {said}" if said else "answered with status {status}"
-    return Failed(Failure(model.entry.name, Phrase(template, status=status, said=said), kind))
+    return Failure(model.entry.name, Phrase(template, status=status, said=said), kind)
 
 
-def unreachable(model: Model) -> Failed:
+def unreachable(model: Model) -> Failure:
     """Report that there is no server at the model's address."""
     address = model.entry.address or model.entry.provider
-    return Failed(
-        Failure(model.entry.name, Phrase("cannot be reached at {address}", address=address), "down")
-    )
+    return Failure(model.entry.name, Phrase("cannot be reached at {address}", address=address), "down")
 
 
 def no_pictures(model: Model) -> Failure:
     return Failure(model.entry.name, "takes no pictures, only text")
 
 
-def broken(model: Model, reason: str) -> Failed:
+def broken(model: Model, reason: str) -> Failure:
     # A retry may succeed.
-    return Failed(Failure(model.entry.name, one_line(reason, model), "passing"))
+    return Failure(model.entry.name, one_line(reason, model), "passing")
 
 
 def one_line(text: str, model: Model) -> str:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from agent_core import limits
-from agent_core.gateway.backend import Alive, Backend, Failed, Failure, Piece, ThoughtFilter, no_pictures
+from agent_core.gateway.backend import Alive, Backend, Failure, Piece, ThoughtFilter, no_pictures
 from agent_core.gateway.protocol import (
     Completed,
     FellBack,
@@ -140,7 +140,7 @@ class FallbackGateway:
             return
         asking = self._backends[name].ask(request.for_mode(model.entry.tools), model)
         async with aclosing(asking) as pieces:
-            while not isinstance(piece := await clock.next_of(pieces), Failed):
+            while not isinstance(piece := await clock.next_of(pieces), Failure):
                 if isinstance(piece, Remark):
                     remarks.append(piece)
                 elif not isinstance(piece, Alive):
@@ -167,14 +167,14 @@ class FallbackGateway:
                     else:
                         failures.append(Failure(name, "sent an empty answer"))
                     return
-        self.breaker.failed(piece.failure)
+        self.breaker.failed(piece)
         if answer.begun:
             raise GatewayError(
                 "the answer broke off: {failure}",
-                failure=piece.failure.message,
+                failure=piece.message,
                 hint="What came is kept. Ask again for the rest.",
             )
-        failures.append(piece.failure)
+        failures.append(piece)
 
 
 class _Clock:
@@ -187,19 +187,14 @@ class _Clock:
         self._what = "answer"
 
     async def next_of(self, pieces: AsyncIterator[Piece]) -> Piece:
-        """Wait for the next piece; a limit that is reached is a ``Failed``."""
+        """Wait for the next piece; a limit that is reached is a ``Failure``."""
         try:
             # Never around a `yield`, which would time the consumer's own work.
             async with asyncio.timeout_at(self._started + self._seconds):
                 piece = await anext(pieces)
         except TimeoutError:
-            return Failed(
-                Failure(
-                    self._entry.name,
-                    Phrase("did not {what} within {seconds:g} s", what=self._what, seconds=self._seconds),
-                    "down",
-                )
-            )
+            reason = Phrase("did not {what} within {seconds:g} s", what=self._what, seconds=self._seconds)
+            return Failure(self._entry.name, reason, "down")
         if not isinstance(piece, Remark):
             self._seconds, self._what = self._entry.timeout_s, "finish its answer"
         return piece

@@ -15,7 +15,6 @@ from agent_core import limits
 from agent_core.gateway.backend import (
     Alive,
     Backend,
-    Failed,
     Failure,
     Piece,
     broken,
@@ -140,7 +139,7 @@ class OllamaBackend:
         try:
             context = await self._context(request, entry)
             if request.has_images and entry.name in self._blind and not entry.images:
-                yield Failed(no_pictures(model))
+                yield no_pictures(model)
                 return
             chunks = await self._chat(request, entry, context)
             if context.warning:
@@ -186,7 +185,7 @@ class OllamaBackend:
         return known.take(request)
 
 
-def _refused(model: Model, error: "ollama.ResponseError") -> Failed:
+def _refused(model: Model, error: "ollama.ResponseError") -> Failure:
     entry = model.entry
     if _NO_MODEL.match(str(error.error)):
         reason = Phrase(
@@ -194,11 +193,9 @@ def _refused(model: Model, error: "ollama.ResponseError") -> Failed:
             model=entry.model,
             option=f" --ollama {entry.base_url}" if entry.base_url else "",
         )
-        return Failed(Failure(entry.name, reason))
+        return Failure(entry.name, reason)
     if _NO_TOOLS in str(error.error):
-        return Failed(
-            Failure(entry.name, Phrase("cannot call tools; {advice}", advice=Phrase(NO_TOOLS_ADVICE)))
-        )
+        return Failure(entry.name, Phrase("cannot call tools; {advice}", advice=Phrase(NO_TOOLS_ADVICE)))
     if error.status_code > 0:
         return refused(model, error.status_code, str(error.error))
     # An error inside a stream has no status; the runner that died may be there the next time.

@@ -24,7 +24,6 @@ from agent_core.gateway.backend import (
     Alive,
     Backend,
     CallCollector,
-    Failed,
     Failure,
     Piece,
     as_cost,
@@ -212,7 +211,7 @@ class TensorZeroBackend:
         yield Completed(model.entry.name, *usage, cost=cost, stop=stop_reason(stop))
 
 
-def _failed(model: Model, text: str) -> Failed:
+def _failed(model: Model, text: str) -> Failure:
     """Report in our words what TensorZero reports in those of its inner parts."""
     start = text.find("{")
     try:
@@ -221,7 +220,7 @@ def _failed(model: Model, text: str) -> Failed:
         text = text[max(start, 0) :]
     if timeout := re.search(r"timeout \((\d+)ms\)", text):
         seconds = int(timeout[1]) / 1000 - limits.GATEWAY_LATER_S
-        return Failed(Failure(model.entry.name, f"did not answer within {seconds:g} s", "down"))
+        return Failure(model.entry.name, f"did not answer within {seconds:g} s", "down")
     if "(Connect)" in text:
         return unreachable(model)
     if status := re.search(r"status code: (\d{3})[^:]*:?\s*(.*)", text, re.DOTALL):

@@ -154,6 +154,7 @@ class Announcement:
 
     Attributes:
         device: How Home Assistant describes it.
+        assumed: By topic, what was set where the skill publishes no such property.
         components: By component and name, what describes the entity.
         states: By topic.
         commands: By topic.
@@ -162,6 +163,7 @@ class Announcement:
     place: Place
     device: dict[str, Any]
     origin: dict[str, Any]
+    assumed: Mapping[str, bytes] = field(default_factory=dict)
     components: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     states: dict[str, bytes] = field(default_factory=dict)
     commands: dict[str, Command | Handler] = field(default_factory=dict)
@@ -194,14 +196,9 @@ class Announcement:
             "availability_mode": "all",
         }
 
-    def add_entity(self, entity: Entity, assumed: Mapping[str, bytes]) -> None:
-        """Add an entity of a skill, with its state and its commands.
-
-        Args:
-            assumed: By topic, what was set where the skill publishes no such property.
-        """
+    def add_entity(self, entity: Entity) -> None:
+        """Add an entity of a skill, with its state and its commands."""
         given, component, name = entity.appearance, entity.component, entity.object
-        path = f"{self.place.device}.{entity.skill}.{entity.name}"
         shows, orders = self.place.topic("state", name), self.place.topic("set", name)
         class_ = _class_of(component, given.device_class, given.unit)
         config: dict[str, Json] = {"icon": given.icon, "device_class": class_}
@@ -210,7 +207,7 @@ class Announcement:
         if component not in ("sensor", "binary_sensor", "event", "climate"):
             config["command_topic"] = orders
             has_words = component in ("button", "cover", "lock")
-            self.commands[orders] = Command(path, entity, "press" if has_words else "set")
+            self.commands[orders] = self._command(entity, "press" if has_words else "set")
         match component:
             case "sensor":
                 config["unit_of_measurement"] = given.unit
@@ -229,10 +226,10 @@ class Announcement:
                 config["event_types"] = [entity.name]
             case "light":
                 if "set_brightness" in entity.calls:
-                    config |= self._part("brightness", path, entity, assumed)
+                    config |= self._part("brightness", entity)
                     config["brightness_scale"] = max(1, int(given.most or 100))
                 if "set_color" in entity.calls:
-                    config |= self._part("color", path, entity, assumed, config="rgb")
+                    config |= self._part("color", entity, config="rgb")
                     config["rgb_command_template"] = "{{ '#%02x%02x%02x' | format(red, green, blue) }}"
                     config["rgb_value_template"] = _RGB
             case "cover":
@@ -240,17 +237,17 @@ class Announcement:
                     # Home Assistant takes none for "cannot".
                     config |= {} if field in entity.calls else {f"payload_{word}": NOTHING}
                 if is_number(entity.value) or "set" in entity.calls:
-                    config |= self._part("position", path, entity, assumed, field="state", verb="set")
+                    config |= self._part("position", entity, field="state", verb="set")
                     config["position_topic"] = config.pop("position_state_topic")
                     del config["state_topic"]
                     if "position_command_topic" in config:
                         config["set_position_topic"] = config.pop("position_command_topic")
             case "fan" if "set_speed" in entity.calls:
-                config |= self._part("speed", path, entity, assumed, config="percentage")
+                config |= self._part("speed", entity, config="percentage")
                 config |= {"speed_range_min": 1, "speed_range_max": max(1, int(given.most or 100))}
             case "climate":
-                config |= self._part("target", path, entity, assumed, "state", "set", config="temperature")
-                config |= self._part("mode", path, entity, assumed)
+                config |= self._part("target", entity, "state", "set", config="temperature")
+                config |= self._part("mode", entity)
                 config |= {"modes": given.options, "temperature_unit": (given.unit or "C")[-1]}
                 coldest, warmest = (41, 95) if config["temperature_unit"] == "F" else (5, 35)
                 config["min_temp"] = coldest if given.least is None else given.least
@@ -259,21 +256,16 @@ class Announcement:
                 if given.current is not None:
                     shown = f"{shows}/current"
                     config["current_temperature_topic"] = shown
-                    self._show(shown, text_of("number", entity.values.get("current")), assumed)
+                    self._show(shown, text_of("number", entity.values.get("current")))
         self.add(component, name, entity.label, **config)
         if component not in ("button", "event", "climate"):
-            self._show(shows, text_of(component, entity.value), assumed)
+            self._show(shows, text_of(component, entity.value))
+
+    def _command(self, entity: Entity, verb: Any) -> Command:
+        return Command(f"{self.place.device}.{entity.skill}.{entity.name}", entity, verb)
 
     def _part(
-        self,
-        part: str,
-        path: str,
-        entity: Entity,
-        assumed: Mapping[str, bytes],
-        field: str = "",
-        verb: Any = "",
-        *,
-        config: str = "",
+        self, part: str, entity: Entity, field: str = "", verb: str = "", *, config: str = ""
     ) -> dict[str, Json]:
         """Add the topics of a further value of an entity; return its part of the configuration.
 
@@ -289,17 +281,17 @@ class Announcement:
         is_switched = part == "mode" and "on" in entity.calls
         if verb in entity.calls or is_switched:
             made[f"{config or part}_command_topic"] = orders
-            self.commands[orders] = Command(path, entity, verb)
+            self.commands[orders] = self._command(entity, verb)
         elif part == "mode":
             text = "heat"
-        self._show(shows, text, assumed)
+        self._show(shows, text)
         return made
 
-    def _show(self, topic: str, text: str | None, assumed: Mapping[str, bytes]) -> None:
+    def _show(self, topic: str, text: str | None) -> None:
         if text is not None:
             self.states[topic] = text.encode()
-        elif topic in assumed:
-            self.states[topic] = assumed[topic]
+        elif topic in self.assumed:
+            self.states[topic] = self.assumed[topic]
 
     def messages(self, discovery: Discovery, dropped: set[tuple[str, str]]) -> dict[str, bytes]:
         """Return what announces all of it, by topic.

@@ -299,10 +299,10 @@ class Publishing:
         self.extend(hub)
         if hub.components:
             described["via_device"] = hub.place.node
-        made = Announcement(place, described, origin)
+        made = Announcement(place, described, origin, self._assumed)
         for path, entity in self.entities_of(entry):
             if self.is_shown(entry, path, entity):
-                made.add_entity(entity, self._assumed)
+                made.add_entity(entity)
         if made.components or self.exposures.find(device) is not None:
             _add_presence(made, entry)
             if made.commands:

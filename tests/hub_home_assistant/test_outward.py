@@ -66,7 +66,7 @@ def entities(skill: Skill, **values: Any) -> dict[str, Entity]:
 def announced(*made: Entity) -> Announcement:
     announcement = Announcement(PLACE, {"name": "Kitchen"}, {"name": "Strawberry"})
     for entity in made:
-        announcement.add_entity(entity, {})
+        announcement.add_entity(entity)
     return announcement
 
 
@@ -223,8 +223,8 @@ def test_a_cover_that_publishes_no_position_shows_where_it_was_sent(monkeypatch:
         command = commands[topic]
         assert isinstance(command, Command)
         publishing.assume(topic, command, text)
-        made = Announcement(PLACE, {}, {})
-        made.add_entity(entity, publishing._assumed)
+        made = Announcement(PLACE, {}, {}, publishing._assumed)
+        made.add_entity(entity)
         assert made.states[f"{orders.replace('/set/', '/state/')}/position"] == position
 
 
