@@ -40,9 +40,7 @@ class _Listed(Part):
 
 
 _RECORDED: Final = TypeAdapter(dict[str, list[str]])
-_LISTED: Final = TypeAdapter(_Listed)
 _SUMMARIES: Final = TypeAdapter(list[ConversationSummary])
-_SAYABLE: Final = TypeAdapter(Vocabulary)
 _EXCHANGES: Final = TypeAdapter(list[TurnRecord])
 
 
@@ -107,10 +105,10 @@ class Sync:
         await self._record.evict(before, known=[each.id for each in known])
 
     async def agent_names(self) -> list[str]:
-        return [each.id for each in (await self._read(_AGENTS, _LISTED)).data]
+        return [each.id for each in (await self._read(_AGENTS, _Listed)).data]
 
     async def vocabulary(self, language: str) -> Vocabulary:
-        return await self._read(f"{_VOCABULARY}?language={quote(language, safe='')}", _SAYABLE)
+        return await self._read(f"{_VOCABULARY}?language={quote(language, safe='')}", Vocabulary)
 
     async def conversations(self, *, limit: int, words: str = "") -> list[ConversationSummary]:
         """Return the conversations that the hub has of this device.
@@ -197,7 +195,7 @@ class Sync:
                 backoff.reset()
                 wait_s, told = limits.SYNC_EVERY_S, ""
 
-    async def _read(self, path: str, kind: TypeAdapter[T]) -> T:
+    async def _read(self, path: str, kind: type[T] | TypeAdapter[T]) -> T:
         return (await self._ask("GET", path)).read(kind)
 
     async def _ask(self, method: str, path: str, body: Json = None) -> HubAnswer:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from bus.link import Link, Message
 from contracts import topics
 from contracts.devices.presence import Emitted, State
 from contracts.errors import Disconnected
-from contracts.rates import TokenBucket
+from contracts.rates import TokenBucket, TokenBuckets
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +22,6 @@ _WAITING_EVENTS = 256
 """Events that wait to be sent; the next one is dropped."""
 _RATE, _BURST = 20.0, 100.0
 """Messages a second on average, and at once."""
-_COMPLAIN_EVERY_S = 60.0
-"""A skill that publishes too much is logged once a minute, not once a message."""
 
 
 class SkillOutlet:
@@ -46,7 +43,8 @@ class SkillOutlet:
         self._events: deque[Message] = deque()
         self._woken = asyncio.Event()
         self._is_waking = False
-        self._complaints: dict[tuple[str, str], float] = {}
+        # A skill that publishes too much is logged once a minute, not once a message.
+        self._complaints = TokenBuckets(burst=1, per_second=1 / 60)
 
     def serve(self, skills: Iterable[str]) -> None:
         """Accept only these skills from now on, and drop what others have published.
@@ -164,9 +162,9 @@ class SkillOutlet:
             _log.debug("something was published after the spoke had stopped")
 
     def _complain(self, skill: str, problem: str, name: str) -> None:
-        present = time.monotonic()
-        if present >= self._complaints.get((skill, problem), 0.0):
-            self._complaints[skill, problem] = present + _COMPLAIN_EVERY_S
+        with self._lock:
+            is_due = self._complaints.take(f"{skill} {problem}")
+        if is_due:
             _log.warning("%s: %s; %r is dropped", skill, problem, name)
 
 

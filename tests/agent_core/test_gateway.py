@@ -254,7 +254,7 @@ def test_the_page_of_a_proxy_whose_model_is_away_says_nothing_of_the_address(
     status: int, reason: str
 ) -> None:
     model = Model(ModelEntry(name="m", provider="openai", model="m", base_url="http://127.0.0.1:1/v1"))
-    assert refused(model, status, "<html><title>Bad Gateway</title></html>").failure.reason == reason
+    assert refused(model, status, "<html><title>Bad Gateway</title></html>").reason == reason
 
 
 async def test_a_server_that_is_not_there_is_named(serve: Serve, gateway_to: OpenGateway) -> None:
