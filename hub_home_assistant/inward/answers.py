@@ -1,6 +1,6 @@
 """Answers of the skill in English and German, and the words of states."""
 
-from typing import Final, TypedDict
+from typing import Final
 
 from agent_core.texts import translations
 from contracts.wire import Json
@@ -8,17 +8,12 @@ from hub_home_assistant.inward.entities import Entity
 from hub_live.world.thing import state_word
 
 
-class Answers(TypedDict):
-    """What ``skill_method`` takes: the sentence for the result, by language."""
-
-    responses: dict[str, str]
-
-
-def _done(english: str, german: str) -> Answers:
+def _done(english: str, german: str) -> dict[str, str]:
     """Make the answers to a command, with what could not be reached."""
-    english += "[ {result.unavailable} cannot be reached.]"
-    german += "[ Nicht erreichbar: {result.unavailable}.]"
-    return {"responses": {"en": english, "de": german}}
+    return {
+        "en": f"{english}[ {{result.unavailable}} cannot be reached.]",
+        "de": f"{german}[ Nicht erreichbar: {{result.unavailable}}.]",
+    }
 
 
 TURN_ON: Final = _done("Turned on {result.names}.", "{result.names}: eingeschaltet.")
@@ -30,17 +25,13 @@ OPEN: Final = _done("Opening {result.names}.", "{result.names}: wird geöffnet."
 CLOSE: Final = _done("Closing {result.names}.", "{result.names}: wird geschlossen.")
 LOCK: Final = _done("Locked {result.names}.", "{result.names}: abgeschlossen.")
 UNLOCK: Final = _done("Unlocked {result.names}.", "{result.names}: aufgeschlossen.")
-STATE: Final[Answers] = {
-    "responses": {
-        "en": "{result.name}: {result.state}[ {result.unit}].",
-        "de": "{result.name}: {result.state_de}[ {result.unit}].",
-    }
+STATE: Final = {
+    "en": "{result.name}: {result.state}[ {result.unit}].",
+    "de": "{result.name}: {result.state_de}[ {result.unit}].",
 }
-MEASURE: Final[Answers] = {
-    "responses": {
-        "en": "[It is {result.value} {result.unit}.][{result.several}.]",
-        "de": "[Es sind {result.value} {result.unit}.][{result.several}.]",
-    }
+MEASURE: Final = {
+    "en": "[It is {result.value} {result.unit}.][{result.several}.]",
+    "de": "[Es sind {result.value} {result.unit}.][{result.several}.]",
 }
 
 _BUSY: Final = frozenset({"climate", "fan", "humidifier", "media_player", "vacuum", "water_heater"})

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 from agent_core.sentences.intents import HOME_KIND
@@ -62,6 +63,9 @@ Action = Literal[
 ]  # fmt: skip
 Names = str | list[str] | None
 
+_reads = partial(skill_method, read_only=True, untrusted_output=True)
+_acts = partial(skill_method, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
+
 
 class HomeAssistantSkill(HubSkill):
     """Lights, switches, covers, locks, climate, sensors: all that Home Assistant or Zigbee2MQTT has.
@@ -96,7 +100,7 @@ class HomeAssistantSkill(HubSkill):
         self._area_of = area_of
         self._control = Control()
 
-    @skill_method(read_only=True, untrusted_output=True)
+    @_reads()
     async def find(
         self,
         name: str | None = None,
@@ -119,7 +123,7 @@ class HomeAssistantSkill(HubSkill):
         shown = found[: max(1, min(limit, limits.MAX_FOUND))]
         return {"entities": [_row(house, each) for each in shown], "more": len(found) - len(shown)}
 
-    @skill_method(read_only=True, untrusted_output=True, **answers.STATE)
+    @_reads(responses=answers.STATE)
     async def get_state(self, name: str, area: str | None = None) -> dict[str, Any]:
         """Read an entity: its state with its attributes, and since when it is so.
 
@@ -133,7 +137,7 @@ class HomeAssistantSkill(HubSkill):
         shown = {key: _short(value) for key, value in house.state(entity).attributes.items()}
         return {**row, "state_de": answers.german_state(row["state"]), "attributes": shown}
 
-    @skill_method(read_only=True, untrusted_output=True, **answers.MEASURE)
+    @_reads(responses=answers.MEASURE)
     async def measure(self, area: str, quantity: str = "temperature") -> dict[str, Any]:
         """Read the temperature, humidity or another quantity of an area.
 
@@ -163,7 +167,7 @@ class HomeAssistantSkill(HubSkill):
             unit = house.temperature_unit
         return {"value": value, "unit": unit, "name": entity.name, "several": None}
 
-    @skill_method(read_only=True, untrusted_output=True)
+    @_reads()
     async def get_history(self, name: str, since: str = "24h", limit: int = 100) -> list[dict[str, Any]]:
         """Read how an entity was: its states with the time from which each held, oldest first.
 
@@ -180,7 +184,7 @@ class HomeAssistantSkill(HubSkill):
             for each in states[-max(1, min(limit, limits.MAX_HISTORY)) :]
         ]
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.TURN_ON)
+    @_acts(idempotent=True, responses=answers.TURN_ON)
     async def turn_on(
         self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
@@ -193,23 +197,21 @@ class HomeAssistantSkill(HubSkill):
         """
         return await self._switch("turn_on", name, area, domain)
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.TURN_OFF)
+    @_acts(idempotent=True, responses=answers.TURN_OFF)
     async def turn_off(
         self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn off lights, switches, fans, media players, climate; see turn_on."""
         return await self._switch("turn_off", name, area, domain)
 
-    @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.TOGGLE)
+    @_acts(responses=answers.TOGGLE)
     async def toggle(
         self, name: Names = None, area: str | None = None, domain: str = "light"
     ) -> dict[str, Any]:
         """Turn on what is off, and off what is on; see turn_on."""
         return await self._switch("toggle", name, area, domain)
 
-    @skill_method(
-        idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.SET_LEVEL
-    )
+    @_acts(idempotent=True, responses=answers.SET_LEVEL)
     async def set_level(self, percent: float, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Set the brightness of lights, the position of covers, the speed of fans, the volume of players.
 
@@ -227,9 +229,7 @@ class HomeAssistantSkill(HubSkill):
             by_service[domain, service] = {argument: percent if scale == 1 else round(percent * scale, 4)}
         return await self._call(entities, by_service)
 
-    @skill_method(
-        idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.SET_TEMPERATURE
-    )
+    @_acts(idempotent=True, responses=answers.SET_TEMPERATURE)
     async def set_temperature(
         self, degrees: float, name: Names = None, area: str | None = None
     ) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class HomeAssistantSkill(HubSkill):
         data: dict[str, Json] = {"temperature": degrees}
         return await self._call(entities, {(each.domain, "set_temperature"): data for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.OPEN)
+    @_acts(idempotent=True, responses=answers.OPEN)
     async def open_cover(self, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Open blinds, shutters, curtains, garage doors, gates, valves.
 
@@ -255,23 +255,23 @@ class HomeAssistantSkill(HubSkill):
         entities = self._meant(name, area, _COVERS, "cover")
         return await self._call(entities, {(each.domain, f"open_{each.domain}"): {} for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.CLOSE)
+    @_acts(idempotent=True, responses=answers.CLOSE)
     async def close_cover(self, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Close blinds, shutters, curtains, garage doors, gates, valves; see open_cover."""
         entities = self._meant(name, area, _COVERS, "cover")
         return await self._call(entities, {(each.domain, f"close_{each.domain}"): {} for each in entities})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.LOCK)
+    @_acts(idempotent=True, responses=answers.LOCK)
     async def lock(self, name: str | list[str]) -> dict[str, Any]:
         """Lock a door."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "lock"): {}})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S, **answers.UNLOCK)
+    @_acts(idempotent=True, responses=answers.UNLOCK)
     async def unlock(self, name: str | list[str]) -> dict[str, Any]:
         """Unlock a door; the user confirms it."""
         return await self._call(self._meant(name, None, _LOCKS, "lock"), {("lock", "unlock"): {}})
 
-    @skill_method(idempotent=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
+    @_acts(idempotent=True)
     async def set_color(self, color: str, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Set the colour of lights, and turn them on.
 
@@ -283,7 +283,7 @@ class HomeAssistantSkill(HubSkill):
         entities = self._meant(name, area, frozenset({"light"}), "light")
         return await self._call(entities, {("light", "turn_on"): {"color_name": color}})
 
-    @skill_method(untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
+    @_acts()
     async def operate(self, action: Action, name: Names = None, area: str | None = None) -> dict[str, Any]:
         """Control players, vacuum cleaners and lawn mowers.
 
@@ -296,7 +296,7 @@ class HomeAssistantSkill(HubSkill):
         entities = self._meant(name, area, frozenset({domain}), domain)
         return await self._call(entities, {(domain, action): {}})
 
-    @skill_method(read_only=True, untrusted_output=True)
+    @_reads()
     async def check_states(self, name: str | list[str], state: str) -> dict[str, Any]:
         """Return which of some entities are in a state, and which are not.
 
@@ -314,7 +314,7 @@ class HomeAssistantSkill(HubSkill):
             text = f"{said} {entity.unit or ''}".strip()
         return {"matched": matched, "unmatched": unmatched, "state": text, "state_with_unit": text}
 
-    @skill_method(destructive=True, open_world=True, untrusted_output=True, timeout_s=limits.CALL_TIMEOUT_S)
+    @_acts(destructive=True, open_world=True)
     async def call_service(
         self, service: str, name: Names = None, data: dict[str, Json] | None = None
     ) -> dict[str, Any]:
