@@ -24,6 +24,7 @@ from spoke.landlock import has_landlock
 
 if TYPE_CHECKING:
     from contracts.answers.devices import DeviceAnswer
+    from contracts.answers.system import ClusterMember
     from voice.wyoming.discovery import Domain
 
 _OLDEST_PYTHON: Final = (3, 11)
@@ -173,6 +174,24 @@ def check_database(path: Path, *, hint: str) -> Check:
         Phrase("{path} is damaged: {problem}", path=path, problem=" ".join(problem.split())),
         Phrase("Stop Strawberry, then restore a backup, or move the file away: {hint}", hint=hint),
     )
+
+
+def check_cluster(members: Iterable["ClusterMember"]) -> Iterator[Check]:
+    """Name the replicas and the nodes that are missing; nothing where the hub is alone."""
+    for each in members:
+        if each.kind == "replica" and each.state == "gone":
+            # It may have been stopped, or replaced, on purpose.
+            yield passed("replica", Phrase("{name} does not run", name=each.name))
+        elif each.state == "gone":
+            detail = Phrase("{url} cannot be reached", url=each.url)
+            yield failed("node", detail, "Start it: the others cannot lose one more.")
+        elif not each.bus and each.kind == "node":
+            detail = Phrase("{name} has not caught up with the others", name=each.name)
+            yield failed(
+                "node", detail, "Wait a minute. If it stays so, make room on its disk and restart it."
+            )
+        elif not each.bus:
+            yield failed("replica", Phrase("{name} is not connected to the broker", name=each.name))
 
 
 def check_devices(found: Sequence["DeviceAnswer"]) -> Iterator[Check]:

@@ -16,6 +16,7 @@ from deploy import limits
 from deploy.directory import Home
 from deploy.doctor.checks import (
     Check,
+    check_cluster,
     check_database,
     check_devices,
     check_directory,
@@ -254,7 +255,7 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
     from broker import limits as broker_limits
     from contracts.answers.devices import BusClient, DeviceAnswer
     from contracts.answers.people import TokenSummary
-    from contracts.answers.system import McpServers
+    from contracts.answers.system import ClusterMember, McpServers
     from hub_server.system.host import Health, PublicHealth
 
     either: TypeAdapter[Health | PublicHealth] = TypeAdapter(Health | PublicHealth)
@@ -278,6 +279,8 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
             )
             hint = "Remove devices that retain too much, then run 'strawberry purge'."
             yield failed("broker", detail, hint)
+    with suppress(StrawberryError):
+        yield from check_cluster(ask("/api/cluster", list[ClusterMember]))
     if state.home_broker is None:
         yield passed("home broker", "none: the page Home Assistant connects one")
     else:

@@ -16,10 +16,11 @@ from pydantic import TypeAdapter
 
 from contracts.answers.devices import DeviceAnswer, RegistryProblem
 from contracts.answers.skills import FailingBody
+from contracts.answers.system import ClusterMember
 from contracts.devices.registration import Unavailable
 from contracts.errors import ConfigError, Forbidden
 from deploy.directory import Home
-from deploy.doctor.checks import Check, check_devices, check_directory, judge_memory
+from deploy.doctor.checks import Check, check_cluster, check_devices, check_directory, judge_memory
 from deploy.doctor.doctor import _ending, _hub
 from deploy.doctor.spoke_checks import check_spoke, read_enrolment
 from hub_agent.bus.connection import BusHealth
@@ -122,6 +123,18 @@ def test_a_nats_that_is_nearly_full_is_named() -> None:
 
     found = [check for check in _hub(ask, to_join=False) if not check.ok]
     assert [check.detail for check in found] == ["what NATS stores (retained) is 85 % full"]
+
+
+def test_missing_replicas_and_nodes_are_named() -> None:
+    def told(kind: str, state: str, *, bus: bool) -> list[tuple[bool, str]]:
+        made = {"kind": kind, "name": "two", "state": state, "bus": bus, "url": "tls://two", "version": "1"}
+        return [(each.ok, each.detail) for each in check_cluster([ClusterMember.model_validate(made)])]
+
+    assert told("replica", "leads", bus=True) == told("node", "serves", bus=True) == []
+    assert told("replica", "gone", bus=False) == [(True, "two does not run")]
+    assert told("replica", "serves", bus=False) == [(False, "two is not connected to the broker")]
+    assert told("node", "gone", bus=False) == [(False, "tls://two cannot be reached")]
+    assert told("node", "serves", bus=False) == [(False, "two has not caught up with the others")]
 
 
 def test_what_ends_within_a_month_is_named() -> None:
