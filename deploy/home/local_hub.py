@@ -63,7 +63,7 @@ async def run_hub(home: Home, *, options: HubOptions, report: Reporter, restart:
     async with AsyncExitStack() as stack:
         bus = await choose_bus(home, options.broker, trust=options.trust)
         lan = await enter_lan(stack, home, options.lan, report=report)
-        host = Maintenance(home, restart=restart, lan=options.lan)
+        host = Maintenance(home, restart=restart, lan=options.lan, is_replica=bool(options.replica))
         hub = await enter_hub(stack, home, bus=bus, options=options, lan=lan, report=report, host=host)
         await await_broker(hub, report=report)
         where = f"hub at {hub.url} with the broker {bus.url}"

@@ -48,6 +48,7 @@ class Maintenance:
         ours: Directories of the home that child processes of this one hold.
         lan: How this process was started.
         mqtts: Port for other machines of a broker that is started with this process; None for none.
+        is_replica: Whether others may use the database, too.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Maintenance:
         ours: Sequence[Path] = (),
         lan: LanOptions | None = None,
         mqtts: int | None = None,
+        is_replica: bool = False,
     ) -> None:
         self._home = home
         self._lan = lan or LanOptions()
         self._mqtts = mqtts
         self._restart = restart
         self._ours = tuple(ours)
+        self._is_replica = is_replica
         self.logs = keep_lines(LogRing(RedactingFormatter("%(message)s")))
         self.upload = home.directory / STAGE / "upload.age"
         # What an earlier run has left, that was not decided to be restored.
@@ -71,9 +74,9 @@ class Maintenance:
 
     @property
     def can_restart(self) -> bool:
-        """Return whether a restart restores a backup: nothing else may use the home then."""
+        """Return whether a restart restores a backup: nothing else may use the home or its database then."""
         foreign = (each for each in (self._home.broker, self._home.spoke) if each not in self._ours)
-        return self._restart is not None and not any(map(is_held, foreign))
+        return self._restart is not None and not self._is_replica and not any(map(is_held, foreign))
 
     def check(self, *, health: Health, devices: list[DeviceAnswer], servers: McpServers) -> list[CheckAnswer]:
         """Look at this installation as ``strawberry doctor`` does, but for a program in the sandbox."""
@@ -104,7 +107,8 @@ class Maintenance:
 
         if not self.can_restart:
             raise ConfigError(
-                "the broker or the spoke of this hub is a process of its own, which would use the old files",
+                "the broker, the spoke or a replica of this hub is a process of its own, which would use the "
+                "old data",
                 hint="Stop them, and run 'strawberry restore FILE --replace'.",
             )
         summary = self._unpack(passphrase)

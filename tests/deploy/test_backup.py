@@ -676,6 +676,13 @@ def test_nothing_is_decided_while_another_hub_uses_the_database(home, monkeypatc
     assert not home.restore_plan.exists()
 
 
+def test_a_replica_restores_nothing_while_the_others_may_run(home):
+    host = Maintenance(home, restart=Restart(ServiceManager()), is_replica=True)
+    with pytest.raises(ConfigError, match="a replica of this hub"):
+        host.restore(PASSPHRASE, ())
+    assert not home.restore_plan.exists()
+
+
 def test_a_node_of_nats_keeps_its_name_and_its_store_over_a_restore(home):
     node = home.broker / "nats"
     (node / "store").mkdir(parents=True)
