@@ -9,10 +9,11 @@ import json
 from functools import cache
 from html import escape
 from importlib.resources import files
+from string import Template
 from typing import Final, Literal, cast, get_args
 
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from chat.http.guard import page_policy
 from hub_web.joining.files import FILES, FROM_HUB, WHEELS, file_to_open, how_to_open, terminal_lines
@@ -33,10 +34,11 @@ _TYPES: Final = {
     "js": "text/javascript",
     "png": "image/png",
     "svg": "image/svg+xml",
+    "webmanifest": "application/manifest+json",
 }
-_ICONS: Final = ("icon-192.png", "icon-512.png")
-FIXED: Final = ("sw.js", *_ICONS)
-"""Files at a path of their own: the scope of a service worker is its folder, and it names the icon."""
+FIXED: Final = ("sw.js", "manifest.webmanifest", "icon-192.png", "icon-512.png")
+"""Files at a path of their own: the scope of a service worker is its folder, and so is that of the manifest,
+by which a phone installs the pages as an application."""
 _HEADERS: Final = {"content-security-policy": page_policy(), "cache-control": "no-store"}
 
 _ERRORS: Final = (
@@ -145,26 +147,16 @@ def _to_copy(label: str, line: str) -> str:
 
 def _framed(title: str, content: str, script: str, connection: HTTPConnection) -> HTMLResponse:
     base, theme = connection.scope.get("root_path", ""), theme_of(connection)
-    page = f"""<!doctype html>
-<html lang="{LANGUAGE.get()}">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="{"light dark" if theme == "auto" else theme}">
-<title>{escape(title)} · Strawberry</title>
-<link rel="icon" type="image/svg+xml" href="{asset("strawberry.svg", base)}">
-<link rel="stylesheet" href="{asset("door.css", base)}">
-<script defer {script}></script>
-</head>
-<body data-theme="{theme}">
-<main>
-<img src="{asset("strawberry.svg", base)}" alt="" width="56" height="56">
-<h1>{escape(title)}</h1>
-{content}
-</main>
-</body>
-</html>
-"""
+    page = Template((files("hub_web") / "door.html").read_text("utf-8")).substitute(
+        language=LANGUAGE.get(),
+        scheme="light dark" if theme == "auto" else theme,
+        theme=theme,
+        title=escape(title),
+        icon=asset("strawberry.svg", base),
+        style=asset("door.css", base),
+        script=script,
+        content=content,
+    )
     return HTMLResponse(page, headers=_HEADERS)
 
 
@@ -226,28 +218,3 @@ async def serve_joining(request: Request, *, pin: str) -> Response:
     # It is compressed: the encoding keeps others from compressing it again in the event loop.
     headers = {"cache-control": "no-cache", "content-encoding": "identity"}
     return Response(await asyncio.to_thread(make_wheel), media_type="application/zip", headers=headers)
-
-
-async def serve_manifest(request: Request) -> Response:
-    """Describe the pages as an application that a phone can install."""
-    base = request.scope.get("root_path", "")
-    icons = [
-        {"src": f"{base}/{name}", "type": "image/png", "sizes": f"{size}x{size}", "purpose": "any maskable"}
-        for name in _ICONS
-        for size in [name[5:8]]
-    ]
-    return JSONResponse(
-        {
-            "name": "Strawberry",
-            "short_name": "Strawberry",
-            "id": f"{base}/",
-            "start_url": f"{base}/",
-            "scope": f"{base}/",
-            "display": "standalone",
-            "background_color": "#fff5ec",
-            "theme_color": "#b8283f",
-            "icons": icons,
-        },
-        media_type="application/manifest+json",
-        headers={"cache-control": "no-cache"},
-    )

@@ -41,7 +41,6 @@ from hub_web.door import (
     serve_asset,
     serve_fixed,
     serve_joining,
-    serve_manifest,
 )
 from hub_web.feeds import Feeds
 from hub_web.joining.files import WHEELS
@@ -139,7 +138,6 @@ class WebApp:
         self._feeds = Feeds(self.tasks)
         self._open = [
             Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
-            Route("/manifest.webmanifest", serve_manifest),
             *(Route(f"/{name}", serve_fixed) for name in FIXED),
             Route(f"{WHEELS}{{name}}", self._joining),
             Route("/login", self._door),

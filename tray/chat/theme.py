@@ -1,6 +1,8 @@
 """Colours of the window, light and dark as the desktop is."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from string import Template
 from typing import Final, TypeVar
 
 from PySide6.QtCore import Qt
@@ -73,48 +75,8 @@ def palette(colours: Theme) -> QPalette:
 
 def style_sheet(colours: Theme) -> str:
     """Return the style sheet of the window."""
-    c = colours
-    return f"""
-    #window, #exchanges, #header {{ background: {c.ground}; color: {c.text}; }}
-    QLabel {{ color: {c.text}; background: transparent; }}
-    #header {{ border-bottom: 1px solid {c.line}; }}
-    #device {{ font-weight: 600; }}
-    #state, #doing, #empty {{ color: {c.faint}; }}
-    #asked {{ background: {c.asked}; border-radius: 12px; padding: 8px 12px; }}
-    #answer {{ background: transparent; border: none; color: {c.text}; }}
-    #problem {{ background: {c.problem_ground}; border-radius: 10px; }}
-    #problem QLabel {{ color: {c.problem}; }}
-    #problem #hint {{ color: {c.text}; }}
-    #question {{ background: {c.question_ground}; border: 1px solid {c.question_line};
-        border-radius: 10px; }}
-    #call {{ font-weight: 600; }}
-    #name {{ color: {c.faint}; }}
-    QLineEdit {{ background: {c.raised}; color: {c.text}; border: 1px solid {c.line};
-        border-radius: 10px; padding: 8px 12px; selection-background-color: {c.accent};
-        selection-color: {c.on_accent}; }}
-    QLineEdit:focus {{ border-color: {c.accent}; }}
-    QPushButton, QToolButton {{ background: {c.raised}; color: {c.text}; border: 1px solid {c.line};
-        border-radius: 10px; padding: 8px 14px; }}
-    QToolButton {{ padding: 5px 9px; }}
-    QToolButton::menu-indicator {{ image: none; width: 0; }}
-    QPushButton:hover, QToolButton:hover, QPushButton:focus, QToolButton:focus {{
-        border-color: {c.accent}; }}
-    QToolButton:checked {{ background: {c.asked}; }}
-    QPushButton:disabled {{ color: {c.faint}; }}
-    #primary {{ background: {c.accent}; color: {c.on_accent}; border-color: {c.accent};
-        font-weight: 600; }}
-    #primary:focus {{ border: 2px solid {c.text}; padding: 7px 13px; }}
-    #primary:disabled {{ background: {c.raised}; color: {c.faint}; border-color: {c.line}; }}
-    QScrollArea {{ border: none; background: {c.ground}; }}
-    QScrollBar:vertical {{ background: transparent; width: 10px; margin: 2px; }}
-    QScrollBar::handle:vertical {{ background: {c.line}; border-radius: 3px; min-height: 24px; }}
-    QScrollBar::add-line, QScrollBar::sub-line {{ height: 0; }}
-    QMenu {{ background: {c.raised}; color: {c.text}; border: 1px solid {c.line}; padding: 4px; }}
-    QMenu::item {{ padding: 6px 24px 6px 28px; border-radius: 6px; }}
-    QMenu::item:selected {{ background: {c.asked}; }}
-    QMenu::item:disabled {{ color: {c.faint}; }}
-    QMenu::separator {{ height: 1px; background: {c.line}; margin: 4px 8px; }}
-    """
+    template = Template((files("tray.chat") / "window.qss").read_text("utf-8"))
+    return template.substitute(asdict(colours))
 
 
 def named(widget: W, name: str) -> W:
