@@ -16,7 +16,7 @@ from agent_core.gateway.protocol import (
 from agent_core.history import Summary
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.skill_calls import Consent
-from contracts.chat import ChatFile, ChatRequest, Exchange, SkillCalled, TurnEvent
+from contracts.chat.messages import ChatFile, ChatRequest, Exchange, SkillCalled, TurnEvent
 
 _NO_ANSWER: Final = "(no answer)"
 _SHOWN_THEN: Final = "(a picture; it was shown with this message only)"

@@ -29,7 +29,7 @@ from agent_core.tools.native import NativeMode
 from agent_core.tools.text_tools import Screen, printed_calls
 from agent_core.tools.toolset import ToolOutcome, Toolset, failed
 from agent_core.turn import Emit, TurnContext, TurnLimits
-from contracts.chat import (
+from contracts.chat.messages import (
     ChatImage,
     ClientCall,
     Mode,

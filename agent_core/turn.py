@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from contracts.chat import TurnEvent
+from contracts.chat.messages import TurnEvent
 
 Emit = Callable[[TurnEvent], None]
 """Passes an event of the turn on to its client."""

@@ -23,7 +23,7 @@ from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from benchmarks.measure import Effort, median_ms
 from benchmarks.table import Reach, Row
-from contracts.chat import TurnEvent, TurnFinal
+from contracts.chat.messages import TurnEvent, TurnFinal
 from contracts.devices.registration import Method
 from tests.model_server import Says, ScriptedCall
 

@@ -17,7 +17,7 @@ from benchmarks.measure import Effort, median_ms
 from benchmarks.table import Row, not_measured
 from chat.tasks import open_tasks
 from chat.turns import Turn
-from contracts.chat import ChatRequest, TurnFinal
+from contracts.chat.messages import ChatRequest, TurnFinal
 from hub_agent.chat.history import Histories, Reader
 from hub_agent.chat.record import ConversationRecord
 from hub_agent.tables import TraceRow, TurnRow

@@ -17,7 +17,7 @@ from typing import Final
 from agent_core.texts import catalogue
 from benchmarks.measure import Effort
 from benchmarks.table import Reach, Row, not_measured
-from contracts.chat import ConfirmationWanted, TextDelta, TurnEvent, TurnFinal
+from contracts.chat.messages import ConfirmationWanted, TextDelta, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
 from tests.hub_agent.home import open_home
 from tests.hub_agent.test_wake_words import listening

@@ -12,7 +12,7 @@ from chat.http.requests import Answer, answer, checked_token
 from chat.operations import Needs, Resource
 from chat.service import ChatService, unknown_conversation
 from contracts.answers.record import Conversation, ConversationTitle, ConversationTurn
-from contracts.chat import ConversationSummary, TurnRecord, TurnState
+from contracts.chat.messages import ConversationSummary, TurnRecord, TurnState
 from contracts.names import Token
 from contracts.text import shortened
 from contracts.wire import Part

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from chat.turns import Turn
-from contracts.chat import ChatRequest, ConversationSummary, TurnRecord, TurnState
+from contracts.chat.messages import ChatRequest, ConversationSummary, TurnRecord, TurnState
 from contracts.errors import NotFound
 
 Caller = TypeVar("Caller", contravariant=True)

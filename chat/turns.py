@@ -12,7 +12,7 @@ from agent_core.conversation import call_line
 from agent_core.tools.skill_calls import Consent
 from chat import limits
 from chat.tasks import happens
-from contracts.chat import (
+from contracts.chat.messages import (
     MAX_DID,
     MAX_PROBLEM,
     ChatRequest,

@@ -8,7 +8,7 @@ from typing import Final
 from agent_core.sentences.index import SentenceCall
 from chat import limits
 from chat.turns import Turn
-from contracts.chat import ChatRequest, TextDelta, TurnFinal
+from contracts.chat.messages import ChatRequest, TextDelta, TurnFinal
 from contracts.rates import Clock
 
 _YES: Final = frozenset(

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from contracts.chat import ChatReply, ChatRequest
+from contracts.chat.messages import ChatReply, ChatRequest
 from contracts.devices.presence import (
     CaptureState,
     DeviceStatus,

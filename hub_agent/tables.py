@@ -10,7 +10,7 @@ from hub_registry.storage.tables import Moment, PhraseColumn, Table
 
 
 class TurnRow(Table, table=True):
-    """A turn; see `contracts.chat.TurnRecord`.
+    """A turn; see `contracts.chat.messages.TurnRecord`.
 
     Ids of turns and conversations are chosen by clients, so they are unique within one user only. A turn that
     was cancelled before it arrived, or that was deleted, has no conversation.
@@ -18,9 +18,9 @@ class TurnRow(Table, table=True):
     Attributes:
         through: What the device or the login of the broker that asked is known by, where one did.
         origin: See `contracts.chat.Exchange`.
-        files: See `contracts.chat.ChatFile`; the turn is ``untrusted`` where there are any.
+        files: See `contracts.chat.messages.ChatFile`; the turn is ``untrusted`` where there are any.
         instance: The hub process that runs it; empty for a turn that a device pushed.
-        outcome: See `contracts.chat.TurnRecord`; likewise ``reason`` and ``replaced_by``.
+        outcome: See `contracts.chat.messages.TurnRecord`; likewise ``reason`` and ``replaced_by``.
     """
 
     __tablename__ = "turn"

@@ -19,7 +19,7 @@ from wyoming.ping import Ping, Pong
 
 from chat.tasks import open_tasks
 from contracts import own_version
-from contracts.chat import MAX_MESSAGE, ChatRequest, TurnFinal
+from contracts.chat.messages import MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import NotFound, StrawberryError
 from contracts.phrases import for_people
 from hub_agent.chat.assistant import Ask

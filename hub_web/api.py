@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from chat.conversations import CHAT
 from chat.operations import Needs, Operation, Stream
 from chat.turns import Turn
-from contracts.chat import ChatRequest
+from contracts.chat.messages import ChatRequest
 from hub_registry.access.bearer import Bearer
 from hub_server.service import Hub
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from chat.conversations import confirm
-from contracts.chat import (
+from contracts.chat.messages import (
     ChatFile,
     ChatImage,
     ChatRequest,

@@ -15,7 +15,7 @@ from itertools import permutations
 from typing import Final, Literal, Protocol, Self, TypeVar
 
 from chat.tasks import open_tasks
-from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
+from contracts.chat.messages import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.errors import SoundError, SpeechError, StrawberryError
 from voice import limits
 from voice.engines import Grammar, SpeechToText, TextToSpeech, Transcript

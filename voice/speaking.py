@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Final, Literal
 
-from contracts.chat import ConfirmationWanted, TurnError
+from contracts.chat.messages import ConfirmationWanted, TurnError
 from contracts.errors import HubUnreachable, SpeechError, StrawberryError
 from contracts.wire import Json
 from voice import limits

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from agent_core.models.entries import Models, ToolMode
 from agent_core.provenance import EMPTY, Prompt
-from contracts.chat import ChatImage
+from contracts.chat.messages import ChatImage
 from contracts.wire import Json
 
 

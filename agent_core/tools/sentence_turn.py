@@ -7,7 +7,7 @@ from agent_core.sentences.index import SentenceCall, SentenceChoice
 from agent_core.sentences.responses import failure_text, primary, response_text
 from agent_core.tools.skill_calls import Consent, SkillCaller, SkillCalls
 from agent_core.turn import Emit, TurnContext
-from contracts.chat import TextDelta, TurnFinal
+from contracts.chat.messages import TextDelta, TurnFinal
 from contracts.errors import CallError, ErrorCode
 
 

@@ -14,7 +14,7 @@ from agent_core.search.catalogue import Catalogue, SkillCall, Target
 from agent_core.search.directory import HUB_KEY
 from agent_core.skills.questions import labels_of_call, questions_of
 from agent_core.turn import TurnContext
-from contracts.chat import ConfirmationWanted, SkillCalled
+from contracts.chat.messages import ConfirmationWanted, SkillCalled
 from contracts.errors import CallError, Declined, ErrorCode
 from contracts.tracing.correlation import correlated, ids
 from contracts.tracing.trace import Span, place, span, within

@@ -18,7 +18,7 @@ from chat.http.errors import openai_error
 from chat.http.messages import ChatMessage, ForeignPart, OfferedTool, Stops, StopTexts, chat_request
 from chat.http.streams import DONE, event
 from chat.turns import Turn
-from contracts.chat import (
+from contracts.chat.messages import (
     AGENTS,
     AgentName,
     ChatRequest,

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from chat.http import limits
-from contracts.chat import (
+from contracts.chat.messages import (
     MAX_MESSAGE,
     ChatRequest,
     ClientCall,

@@ -16,7 +16,7 @@ from chat.http.errors import openai_error
 from chat.http.messages import CalledFunction, CalledTool, ChatMessage, ForeignPart, chat_request
 from chat.http.streams import event
 from chat.turns import Turn
-from contracts.chat import (
+from contracts.chat.messages import (
     AGENTS,
     AgentName,
     ChatRequest,

@@ -25,7 +25,7 @@ from chat.http.responses import ResponseAnswer, ResponseRequest, ResponseStream
 from chat.http.streams import Connections, EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
-from contracts.chat import (
+from contracts.chat.messages import (
     ChatRequest,
     Mode,
     TurnError,

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from contracts.chat import Mode, TurnOutcome, TurnRecord, TurnState
+from contracts.chat.messages import Mode, TurnOutcome, TurnRecord, TurnState
 from contracts.names import Token
 from contracts.tracing.trace import TurnSpan
 from contracts.wire import Part, Phrased, PhraseText, Timestamp

@@ -29,7 +29,7 @@ GROUPS: Final = {
         "tray": ("tray", "show an icon and a quick chat on the desktop"),
         "history": ("chat.history", "list, show, rename, export or delete conversations"),
         "turns": ("chat.turns", "show what was asked, how it ended, and where the time went"),
-        "memory": ("live.memory", "what the assistant remembers"),
+        "memory": ("live.world", "what the assistant remembers"),
         "sentences": ("hub.skills", "list what you can say without a model"),
         "agents": ("live.agents", "agents beside the assistant"),
         "prompt": ("live.world", "show the assistant's prompt, or edit SOUL.md"),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
+from contracts.chat.messages import ConfirmationWanted, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import Vocabulary
 from contracts.devices.presence import VoiceSummary
 from contracts.errors import ConfigError, SpeechError

@@ -17,7 +17,7 @@ from agent_core.skills.loading.exposure import LoadedMethod
 from agent_core.skills.loading.loader import import_file
 from agent_core.skills.schema import SchemaError, method_schema
 from agent_core.skills.skill import MethodOptions
-from contracts.chat import AGENTS, HOME_ASSISTANT
+from contracts.chat.messages import AGENTS, HOME_ASSISTANT
 from contracts.errors import ConfigError, FileProblem
 from hub_agent.agents.files import AgentFiles
 from hub_agent.agents.profile import NAME, AgentProfile, HttpTool, OwnModel, PythonTool

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_core.gateway.opening import ChosenModels, LiveGateway
 from agent_core.models.entries import Models
 from agent_core.skills.running.execution import in_thread
-from contracts.chat import AGENTS, unknown_agent
+from contracts.chat.messages import AGENTS, unknown_agent
 from contracts.errors import ConfigError, NotFound
 from hub_agent import limits
 from hub_agent.agents.agent import (

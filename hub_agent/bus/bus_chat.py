@@ -17,7 +17,7 @@ from typing import Final, Literal
 from bus.link import Link, Message
 from chat.tasks import happens, open_tasks
 from contracts import topics
-from contracts.chat import MAX_MESSAGE, ChatReply, ChatRequest, TurnError, TurnEvent, TurnFinal
+from contracts.chat.messages import MAX_MESSAGE, ChatReply, ChatRequest, TurnError, TurnEvent, TurnFinal
 from contracts.claims import Claims
 from contracts.errors import (
     Conflict,

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, or_, select
 
 from agent_core.times import Since, utc
 from contracts.answers.record import AuditEntry, AuditPage
-from contracts.chat import TurnRecord
+from contracts.chat.messages import TurnRecord
 from contracts.errors import ErrorCode
 from contracts.wire import Json, Strict
 from hub_agent import limits

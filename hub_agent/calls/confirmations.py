@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.chat import CallToConfirm
+from contracts.chat.messages import CallToConfirm
 from contracts.errors import CallError, Conflict
 from hub_agent import limits
 

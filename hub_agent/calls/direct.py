@@ -21,7 +21,7 @@ from agent_core.turn import TurnContext
 from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
 from contracts.answers.skills import CallResult
-from contracts.chat import CallToConfirm, TurnEvent
+from contracts.chat.messages import CallToConfirm, TurnEvent
 from contracts.devices.rpc import Actor
 from contracts.errors import CallError, ErrorCode
 from contracts.names import MethodName, SkillName, Token

@@ -7,7 +7,7 @@ from pydantic import Field
 from agent_core.skills.labels import labels_of
 from agent_core.skills.skill import skill_method
 from chat.turns import Turns
-from contracts.chat import AGENTS, MAX_MESSAGE, ChatRequest, TurnFinal
+from contracts.chat.messages import AGENTS, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.errors import CallError, ErrorCode, Forbidden
 from contracts.wire import Json
 from hub_agent import limits

@@ -22,7 +22,7 @@ from chat.questions import Questions, TurnConfirmer
 from chat.sandbox import Sandbox
 from chat.turns import Turn, Turns, TurnWork
 from chat.word_questions import WordQuestion, WordQuestions, accept_no
-from contracts.chat import (
+from contracts.chat.messages import (
     AGENTS,
     HOME_ASSISTANT,
     ChatRequest,

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 
 from chat.service import unknown_conversation
-from contracts.chat import moment_after
+from contracts.chat.messages import moment_after
 from contracts.errors import Forbidden
 from hub_agent.tables import ConversationRow, TurnRow
 from hub_registry.storage.tables import Moment, now

@@ -26,7 +26,7 @@ from agent_core.provenance import Prompt
 from agent_core.search.embeddings import Embeddings, Similar, fused
 from agent_core.search.words import query_words
 from chat.tasks import supervise
-from contracts.chat import TurnRecord
+from contracts.chat.messages import TurnRecord
 from contracts.errors import GatewayError, StorageError
 from hub_agent import limits
 from hub_agent.chat.conversations import turns_of, view_of

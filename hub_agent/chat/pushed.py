@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlmodel import Session, col, select
 
 from chat.turns import Turn
-from contracts.chat import TurnOutcome, TurnRecord
+from contracts.chat.messages import TurnOutcome, TurnRecord
 from hub_agent.chat.conversations import next_moment, recorded_as
 from hub_agent.tables import TurnRow
 from hub_registry.storage.tables import now

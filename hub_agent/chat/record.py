@@ -22,7 +22,7 @@ from sqlmodel import Session, col, delete, select, update
 
 from chat.service import unknown_conversation
 from chat.turns import Turn, Turns, came_before, cancelled_before
-from contracts.chat import ChatFile, ConversationSummary, TurnRecord, TurnState
+from contracts.chat.messages import ChatFile, ConversationSummary, TurnRecord, TurnState
 from contracts.errors import Conflict, Forbidden, NotFound, StorageError, TooManyRequests
 from contracts.rates import TokenBuckets
 from hub_agent import limits

@@ -16,7 +16,7 @@ from sqlmodel import Session, col, delete, select
 from agent_core.times import Since, utc
 from chat.turns import Turn, Turns
 from contracts.answers.record import TurnCosts, TurnPage, TurnShown, TurnSummary
-from contracts.chat import TurnOutcome
+from contracts.chat.messages import TurnOutcome
 from contracts.errors import InvalidMessage, NotFound
 from contracts.names import Token
 from contracts.tracing.trace import SpanDetail, TurnSpan, own_ms

@@ -13,7 +13,7 @@ from agent_core.prompt import Section, estimate_tokens
 from agent_core.tools.toolset import TOOL_SPECS
 from chat.operations import LOOK, Resource
 from contracts.answers.system import PromptSection, PromptTokens, PromptTool, ShownPrompt
-from contracts.chat import AGENTS
+from contracts.chat.messages import AGENTS
 from contracts.errors import FileProblem
 from hub_agent.agents.agents import Agents
 from hub_agent.prompt.prompter import Asked, Prompter

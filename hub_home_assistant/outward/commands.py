@@ -15,7 +15,7 @@ from agent_core.schemas.arguments import check_arguments
 from agent_core.search.catalogue import SkillCall
 from agent_core.search.targets import on_device
 from bus.link import Message
-from contracts.chat import HOME_ASSISTANT
+from contracts.chat.messages import HOME_ASSISTANT
 from contracts.devices.rpc import Actor
 from contracts.errors import Disconnected, Forbidden, InvalidMessage, StrawberryError, TooManyRequests
 from contracts.rates import Clock, Slots, TokenBucket, TokenBuckets, complaint_limit

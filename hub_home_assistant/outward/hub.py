@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from contracts import topics
-from contracts.chat import HOME_ASSISTANT, MAX_MESSAGE, ChatRequest, TurnFinal
+from contracts.chat.messages import HOME_ASSISTANT, MAX_MESSAGE, ChatRequest, TurnFinal
 from contracts.devices.presence import WatcherState
 from contracts.errors import InvalidMessage, StrawberryError, TooManyRequests
 from contracts.phrases import for_people

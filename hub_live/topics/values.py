@@ -25,7 +25,7 @@ from agent_core.times import utc
 from contracts import topics
 from contracts.access import Principal, allowed, covers, overlaps, rights
 from contracts.answers.live import LinkName, ShownGap, ShownSample, ShownSamples
-from contracts.chat import AGENTS, HOME_ASSISTANT
+from contracts.chat.messages import AGENTS, HOME_ASSISTANT
 from contracts.devices.presence import UserEvent
 from contracts.errors import CallError, Forbidden, InvalidMessage, InvalidTopic
 from contracts.phrases import Phrase

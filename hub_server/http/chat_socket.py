@@ -22,8 +22,7 @@ from chat.http.limits import WITH_TOKEN
 from chat.service import ChatService
 from chat.tasks import happens
 from chat.turns import Turn
-from contracts.chat import TurnError, TurnEvent
-from contracts.chat.messages import TurnState
+from contracts.chat.messages import TurnError, TurnEvent, TurnState
 from contracts.chat.stream import (
     CLIENT_FRAME,
     Ask,

@@ -25,7 +25,7 @@ from chat.http.requests import Answer, answer, read, reads
 from chat.http.streams import EventStream, farewell
 from chat.service import ChatService
 from chat.turns import Turn
-from contracts.chat import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
+from contracts.chat.messages import ChatRequest, ClientTool, TextDelta, TurnError, TurnFinal, unknown_agent
 from contracts.phrases import for_people
 from contracts.wire import Json, rfc3339
 from hub_agent.parts import HubParts

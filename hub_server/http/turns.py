@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from chat.operations import LOOK, Needs, Resource
 from contracts.answers.record import TurnPage, TurnShown
-from contracts.chat import PushedTurns
+from contracts.chat.messages import PushedTurns
 from contracts.wire import Part, Timestamp
 from hub_agent.calls.audit_log import AuditLog
 from hub_agent.chat.assistant import key_of

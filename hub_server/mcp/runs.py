@@ -14,7 +14,7 @@ from typing import Final
 from agent_core.tools.toolset import ToolOutcome, failed
 from agent_core.turn import TurnContext
 from chat.questions import Questions
-from contracts.chat import TurnEvent
+from contracts.chat.messages import TurnEvent
 from contracts.errors import Conflict, NotFound, StrawberryError, TooManyRequests
 from hub_server import limits
 from identity.ids import uuid7

@@ -29,7 +29,7 @@ from agent_core.tools.toolset import TOOL_SPECS, ToolOutcome
 from agent_core.turn import TurnContext
 from chat.operations import Operation
 from contracts import own_version
-from contracts.chat import ConfirmationWanted, SkillCalled
+from contracts.chat.messages import ConfirmationWanted, SkillCalled
 from contracts.errors import Forbidden, StrawberryError
 from contracts.validation import validated
 from hub_agent.agents.agent import ASSISTANT

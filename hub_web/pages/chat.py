@@ -10,7 +10,7 @@ from nicegui import ui
 from chat import conversations
 from chat.conversations import cancel, list_conversations, show_conversation
 from contracts.answers.record import ConversationTurn
-from contracts.chat import MAX_MESSAGE, ChatFile, ConversationSummary
+from contracts.chat.messages import MAX_MESSAGE, ChatFile, ConversationSummary
 from contracts.errors import Forbidden, NotFound
 from contracts.text import shortened
 from hub_agent.agents.operations import list_agents

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from nicegui import ui
 
-from contracts.chat import ChatFile, ChatImage
+from contracts.chat.messages import ChatFile, ChatImage
 from contracts.errors import InvalidMessage, PasswordNeeded
 from contracts.limits import MAX_FILE_TEXT, MAX_FILES
 from contracts.validation import validated

@@ -21,7 +21,7 @@ from chat.questions import Questions, TurnConfirmer
 from chat.service import unknown_conversation
 from chat.turns import Turn, Turns
 from chat.word_questions import WordQuestions, accept_no
-from contracts.chat import (
+from contracts.chat.messages import (
     AGENTS,
     ChatRequest,
     ConversationSummary,

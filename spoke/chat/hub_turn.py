@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from agent_core.turn import Emit
 from chat.http.completions import CompletionChunk
 from chat.turns import Turn
-from contracts.chat import TurnError, TurnFinal
+from contracts.chat.messages import TurnError, TurnFinal
 from contracts.errors import (
     Conflict,
     GatewayError,

@@ -22,7 +22,7 @@ from agent_core.tools.native import native_mode
 from agent_core.tools.toolset import SkillToolset
 from agent_core.turn import Emit
 from chat.turns import Turn
-from contracts.chat import Exchange
+from contracts.chat.messages import Exchange
 from contracts.errors import SandboxError
 from sandbox_host import Pool, PoolSettings, open_pool
 from spoke.chat.own_skills import OwnCaller, OwnSkills

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from chat.turns import Turn, came_before, cancelled_before
-from contracts.chat import MAX_PUSHED, ConversationSummary, TurnRecord, TurnState, moment_after
+from contracts.chat.messages import MAX_PUSHED, ConversationSummary, TurnRecord, TurnState, moment_after
 from contracts.wire import rfc3339
 from spoke import limits
 from spoke.chat.database import FILE_NAME, Database, open_database

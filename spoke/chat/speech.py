@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from chat.http.requests import answer, read
 from chat.tasks import happens
-from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnEvent
+from contracts.chat.messages import ChatRequest, ConfirmationWanted, TurnError, TurnEvent
 from contracts.chat.vocabulary import MAX_NAMES, MAX_SENTENCES, Vocabulary
 from contracts.devices.presence import VoiceState, VoiceSummary
 from contracts.errors import HubUnreachable, NotFound, StrawberryError

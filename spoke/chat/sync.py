@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from chat.tasks import happens
-from contracts.chat import ConversationSummary, PushedTurns, TurnRecord
+from contracts.chat.messages import ConversationSummary, PushedTurns, TurnRecord
 from contracts.chat.vocabulary import Vocabulary
 from contracts.errors import NotFound, StrawberryError
 from contracts.rates import Backoff

@@ -6,7 +6,7 @@ from agent_core.conversation import call_line, messages_of, take_in
 from agent_core.gateway.protocol import AssistantMessage, UserMessage
 from agent_core.provenance import Prompt
 from agent_core.tools.skill_calls import Consent
-from contracts.chat import ChatRequest, Exchange, SkillCalled
+from contracts.chat.messages import ChatRequest, Exchange, SkillCalled
 from contracts.text import storable
 
 

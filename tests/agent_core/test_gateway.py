@@ -26,7 +26,7 @@ from agent_core.gateway.protocol import (
 )
 from agent_core.models.entries import LOCAL_ONLY, Model, ModelEntry, Models, choose
 from agent_core.provenance import Prompt
-from contracts.chat import ChatImage
+from contracts.chat.messages import ChatImage
 from contracts.errors import GatewayError, NoModel
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedCall, ScriptedModel
 

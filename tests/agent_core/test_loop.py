@@ -17,7 +17,7 @@ from agent_core.models.entries import GatewayKind
 from agent_core.provenance import Prompt
 from agent_core.tools.toolset import ToolOutcome, failed
 from agent_core.turn import TurnContext, TurnLimits
-from contracts.chat import (
+from contracts.chat.messages import (
     Notice,
     TextDelta,
     ToolCalled,

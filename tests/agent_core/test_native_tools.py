@@ -22,7 +22,14 @@ from agent_core.tools.native import NativeMode, NativeToolset
 from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import SkillToolset, ToolOutcome
 from agent_core.turn import TurnContext
-from contracts.chat import ConfirmationWanted, SkillCalled, TextDelta, ToolReturned, TurnEvent, TurnFinal
+from contracts.chat.messages import (
+    ConfirmationWanted,
+    SkillCalled,
+    TextDelta,
+    ToolReturned,
+    TurnEvent,
+    TurnFinal,
+)
 from contracts.wire import Json
 from sandbox_host import Pool, PoolSettings, open_pool
 from sandbox_host.result import RunResult

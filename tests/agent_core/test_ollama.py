@@ -29,7 +29,7 @@ from agent_core.loop import TurnRequest, run_turn
 from agent_core.models.entries import GatewayKind, ModelEntry, choose
 from agent_core.models.ollama import ollama_address, open_ollama
 from agent_core.provenance import Prompt
-from contracts.chat import ChatImage, Notice, TurnEvent, TurnFinal
+from contracts.chat.messages import ChatImage, Notice, TurnEvent, TurnFinal
 from contracts.errors import ConfigError, GatewayError, NotFound
 from tests.model_server import Breaks, Fails, Garbles, Hangs, Says, ScriptedModel, calls
 from tests.model_server.ollama import FakeModel, FakeOllama

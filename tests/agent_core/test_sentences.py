@@ -11,7 +11,7 @@ from agent_core.sentences.templates import compile_template, spoken_sentence
 from agent_core.skills.questions import questions_of, spoken_questions
 from agent_core.tools.sentence_turn import run_sentence
 from agent_core.tools.skill_calls import Consent
-from contracts.chat import ConfirmationWanted, TurnEvent, TurnFinal
+from contracts.chat.messages import ConfirmationWanted, TurnEvent, TurnFinal
 from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode
 from contracts.wire import Json

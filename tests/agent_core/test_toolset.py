@@ -17,7 +17,7 @@ from agent_core.tools.skill_calls import Consent
 from agent_core.tools.toolset import _SAME_ARGUMENT, SkillToolset, ToolOutcome, failed
 from agent_core.turn import TurnContext
 from contracts.answers.skills import RunStatus
-from contracts.chat import ConfirmationWanted, SkillCalled, TurnEvent
+from contracts.chat.messages import ConfirmationWanted, SkillCalled, TurnEvent
 from contracts.errors import CallError, ErrorCode, SandboxError
 from contracts.wire import Json
 from sandbox_host.limits import Deadline

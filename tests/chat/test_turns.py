@@ -9,7 +9,7 @@ import pytest
 
 from chat.tasks import open_tasks
 from chat.turns import Turn, Turns
-from contracts.chat import ChatRequest, TextDelta, TurnFinal
+from contracts.chat.messages import ChatRequest, TextDelta, TurnFinal
 from contracts.errors import Conflict, DiskFull, GatewayError
 from contracts.rates import Slots
 from hub_agent.calls.rate import DailyVolume

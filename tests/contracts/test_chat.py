@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from chat.http.completions import CompletionRequest
-from contracts.chat import ChatRequest, TurnRecord, moment_after, unknown_agent
+from contracts.chat.messages import ChatRequest, TurnRecord, moment_after, unknown_agent
 
 
 def test_who_asks_for_an_unknown_agent_is_told_all_that_there_are() -> None:

@@ -17,7 +17,7 @@ from bus.link import Link, Message
 from chat.tasks import open_tasks
 from chat.turns import Turn
 from contracts import topics
-from contracts.chat import MAX_MESSAGE, ChatRequest
+from contracts.chat.messages import MAX_MESSAGE, ChatRequest
 from contracts.errors import BadSignature, NoModel
 from hub_agent.bus.bus_chat import BusChat
 from hub_agent.calls.audit import AuditTrail

@@ -12,7 +12,7 @@ from sqlmodel import col, select, update
 
 from chat.tasks import open_tasks
 from chat.turns import Turn
-from contracts.chat import MAX_PUSHED, ChatRequest, PushedTurns, TurnFinal, TurnRecord
+from contracts.chat.messages import MAX_PUSHED, ChatRequest, PushedTurns, TurnFinal, TurnRecord
 from contracts.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from hub_agent.calls.rate import DailyVolume
 from hub_agent.chat.record import ConversationRecord

@@ -21,7 +21,7 @@ from agent_core.tools.skill_calls import Consent
 from chat.tasks import open_tasks
 from contracts import topics
 from contracts.answers.system import Discovery
-from contracts.chat import ChatRequest
+from contracts.chat.messages import ChatRequest
 from contracts.devices.presence import Heartbeat, State, WatcherState
 from contracts.devices.registration import Appearance, Registration
 from contracts.errors import InvalidMessage, NoModel, TooManyRequests

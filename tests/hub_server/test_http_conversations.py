@@ -5,7 +5,7 @@ from datetime import datetime
 import httpx
 import pytest
 
-from contracts.chat import PushedTurns, TurnRecord
+from contracts.chat.messages import PushedTurns, TurnRecord
 from tests.hub_agent.home import Home
 from tests.hub_agent.skills import FeedSkill, LampSkill
 from tests.model_server import Says, ScriptedModel, calls

@@ -5,7 +5,7 @@ from typing import Any
 
 from chat.tasks import open_tasks
 from chat.turns import Turn
-from contracts.chat import ChatRequest, ConfirmationWanted, TurnError, TurnFinal
+from contracts.chat.messages import ChatRequest, ConfirmationWanted, TurnError, TurnFinal
 from contracts.errors import NoModel, NotFound
 from contracts.phrases import for_people
 from hub_web.feeds import Answered, Feed

@@ -10,7 +10,7 @@ import pytest
 
 from chat.tasks import open_tasks
 from chat.turns import Turn
-from contracts.chat import ChatRequest, TurnEvent, TurnFinal
+from contracts.chat.messages import ChatRequest, TurnEvent, TurnFinal
 from contracts.errors import NotServed, StrawberryError, Unsure
 from identity.keys import KeyPair
 from spoke.chat.hub_health import HubHealth

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chat.turns import Turn
-from contracts.chat import MAX_PUSHED, ChatRequest, TextDelta, TurnError, TurnFinal, TurnRecord
+from contracts.chat.messages import MAX_PUSHED, ChatRequest, TextDelta, TurnError, TurnFinal, TurnRecord
 from contracts.errors import ConfigError, Conflict, StorageError
 from spoke.chat.database import FILE_NAME
 from spoke.chat.record import SpokeRecord, open_record

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contracts.chat import TurnError
+from contracts.chat.messages import TurnError
 from contracts.errors import HubUnreachable
 from spoke.chat.speech import SpokenChat
 from tests.hub_agent.home import open_home

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from chat.tasks import open_tasks
 from chat.turns import Turn
-from contracts.chat import ChatRequest, TurnFinal
+from contracts.chat.messages import ChatRequest, TurnFinal
 from contracts.devices.joining import DeviceProfile
 from contracts.errors import HubBroken, InvalidMessage, Unauthorized
 from hub_agent.chat.record import ConversationRecord

@@ -13,7 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Self
 
-from contracts.chat import ConfirmationWanted, TurnEvent
+from contracts.chat.messages import ConfirmationWanted, TurnEvent
 from tests.voice.spoken import spoken
 from voice.engines import Transcript
 from voice.pipeline import Activity

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from chat.tasks import open_tasks
-from contracts.chat import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
+from contracts.chat.messages import ConfirmationWanted, TextDelta, TurnError, TurnEvent, TurnFinal
 from contracts.chat.vocabulary import SpokenSentence, SpokenSlot, Vocabulary
 from contracts.errors import HubUnreachable, SpeechError
 from tests.hub_registry.spokes import eventually

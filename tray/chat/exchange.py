@@ -6,7 +6,7 @@ from typing import Final
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from contracts.chat import (
+from contracts.chat.messages import (
     ConfirmationWanted,
     Notice,
     SkillCalled,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from contracts.chat import TURN_EVENT, TurnError, TurnEvent, TurnFinal
+from contracts.chat.messages import TURN_EVENT, TurnError, TurnEvent, TurnFinal
 from contracts.errors import StrawberryError
 from tray.background import Background
 from tray.spoke import Find

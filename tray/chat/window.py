@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from contracts.chat import MAX_MESSAGE, ConfirmationWanted, TurnEvent
+from contracts.chat.messages import MAX_MESSAGE, ConfirmationWanted, TurnEvent
 from contracts.errors import StrawberryError
 from contracts.text import escaped
 from tray import limits

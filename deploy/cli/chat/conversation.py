@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from contracts.errors import StrawberryError
 from contracts.text import escaped
@@ -17,25 +17,16 @@ from deploy.cli.terminal.asking import NobodyToAsk, agreed, call_question
 from deploy.cli.terminal.output import Output, note, waiting
 from deploy.logs.terminal import visible
 
+if TYPE_CHECKING:
+    from deploy.cli.chat.markdown import MarkdownScreen
 
-class Screen(Protocol):
-    """Shows one answer.
+
+class PlainScreen:
+    """Writes the answer as it is, to a file, a program or a simple terminal.
 
     Attributes:
         is_empty: Whether nothing of the answer was shown yet.
     """
-
-    is_empty: bool
-
-    def write(self, text: str) -> None:
-        """Show the next piece of the answer."""
-
-    def interrupt(self) -> None:
-        """End the line, so that something else can be written in between."""
-
-
-class PlainScreen:
-    """Writes the answer as it is, to a file, a program or a simple terminal."""
 
     def __init__(self) -> None:
         self.is_empty = True
@@ -73,7 +64,7 @@ class Conversation:
     has_begun: bool = field(default=False, init=False)
     at_hub: bool = field(default=False, init=False)
     _client: HubClient = field(init=False)
-    _screen: Screen = field(default_factory=PlainScreen, init=False)
+    _screen: "PlainScreen | MarkdownScreen" = field(default_factory=PlainScreen, init=False)
 
     def start_over(self) -> None:
         """Start a new conversation with the next message."""

@@ -13,7 +13,7 @@ from deploy.cli.terminal.parser import Parser
 
 if TYPE_CHECKING:
     from contracts.answers.record import ConversationTurn
-    from contracts.chat import ConversationSummary
+    from contracts.chat.messages import ConversationSummary
 
 
 def history(options: argparse.Namespace) -> int:
@@ -92,7 +92,7 @@ _CHANGES: Final = {"delete": _delete, "rename": _rename, "export": _export}
 
 def conversations(client: HubClient, *, limit: int | None) -> "list[ConversationSummary]":
     """Return the conversations, newest first."""
-    from contracts.chat import ConversationSummary
+    from contracts.chat.messages import ConversationSummary
 
     return client.get(api("conversations", limit=limit), list[ConversationSummary])
 

@@ -167,7 +167,7 @@ class HubClient:
         device: str | None = None,
         can_confirm: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """Send a message, and yield each event of its turn; see `contracts.chat.TurnEvent`.
+        """Send a message, and yield each event of its turn; see `contracts.chat.messages.TurnEvent`.
 
         Args:
             conversation: Its id; one that is not known begins with this message.

@@ -9,7 +9,7 @@ from nicegui import ui
 from agent_core.skills.labels import Labels
 from chat.http.errors import status_of
 from contracts.answers.skills import CallResult, MethodBody, SkillBody
-from contracts.chat import CallToConfirm
+from contracts.chat.messages import CallToConfirm
 from contracts.errors import StrawberryError
 from contracts.text import escaped
 from contracts.wire import Json

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from contracts.chat import (
+from contracts.chat.messages import (
     ChatFile,
     ConfirmationWanted,
     Notice,
