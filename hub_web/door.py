@@ -51,7 +51,7 @@ _ERRORS: Final = (
 """Messages of the session routes, translated for the page."""
 
 
-def door(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLResponse:
+def login_page(path: str, connection: HTTPConnection, *, needs_setup: bool) -> HTMLResponse:
     """Return the login page, or the one where a person with a one-time code chooses a password.
 
     Args:

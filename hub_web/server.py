@@ -30,18 +30,8 @@ from contracts.errors import StrawberryError
 from hub_server.http.pages import path_in_app
 from hub_server.live import Live
 from hub_server.service import Hub
-from hub_web import limits
+from hub_web import door, limits
 from hub_web.api import Api
-from hub_web.door import (
-    ASSETS,
-    FIXED,
-    KEPT,
-    door,
-    joining_page,
-    serve_asset,
-    serve_fixed,
-    serve_joining,
-)
 from hub_web.feeds import Feeds
 from hub_web.joining.files import WHEELS
 from hub_web.parts.notices.notices import push_text
@@ -137,12 +127,12 @@ class WebApp:
     def __post_init__(self) -> None:
         self._feeds = Feeds(self.tasks)
         self._open = [
-            Route(f"{ASSETS}{{digest}}/{{name}}", serve_asset),
-            *(Route(f"/{name}", serve_fixed) for name in FIXED),
+            Route(f"{door.ASSETS}{{digest}}/{{name}}", door.serve_asset),
+            *(Route(f"/{name}", door.serve_fixed) for name in door.FIXED),
             Route(f"{WHEELS}{{name}}", self._joining),
             Route("/login", self._door),
             Route("/setup", self._door),
-            Route(f"{ASSETS.rstrip('/')}-session", self._session),
+            Route(f"{door.ASSETS.rstrip('/')}-session", self._session),
         ]
 
     @property
@@ -195,11 +185,11 @@ class WebApp:
         if path == "/login" and await self.sessions.of(request) is not None:
             return RedirectResponse(f"{request.scope['root_path']}/", 303)
         self._speak(request)
-        return door(path, request, needs_setup=await self.hub.registry.people.needs_setup())
+        return door.login_page(path, request, needs_setup=await self.hub.registry.people.needs_setup())
 
     async def _joining(self, request: Request) -> Response:
         self._speak(request)
-        return await serve_joining(request, pin=self.hub.pin())
+        return await door.serve_joining(request, pin=self.hub.pin())
 
     def _speak(self, connection: HTTPConnection) -> None:
         LANGUAGE.set(choose(connection.headers.get("accept-language"), self.household.language))
@@ -213,7 +203,7 @@ class WebApp:
         if path == "/join":
             connection = HTTPConnection(scope)
             self._speak(connection)
-            return joining_page(connection, pin=self.hub.pin())
+            return door.joining_page(connection, pin=self.hub.pin())
         if path.startswith("/_nicegui"):
             return error_response(path, 401, "unauthorized", "you are not logged in")
         query = scope["query_string"].decode("latin-1")
@@ -247,7 +237,7 @@ def _hardened(send: Send, path: str) -> Send:
                 begun = message
                 return
             if path.startswith(_NICEGUI) and message["status"] == _OK:
-                headers["cache-control"] = KEPT
+                headers["cache-control"] = door.KEPT
         if begun is None:
             await send(message)
             return

@@ -24,15 +24,7 @@ from deploy.cli.terminal.parser import Parser
 from deploy.directory import Home
 from deploy.doctor.doctor import examine
 from deploy.logs.terminal import BAD, GOOD, coloured, visible
-from deploy.update.installation import (
-    PACKAGE,
-    SCRIPT,
-    Installation,
-    find_installation,
-    fitting,
-    is_newer,
-    newest_release,
-)
+from deploy.update import installation
 
 T = TypeVar("T")
 
@@ -58,7 +50,7 @@ def doctor(options: argparse.Namespace) -> int:
             mark = coloured("ok  ", GOOD, sys.stdout) if check.ok else coloured("FAIL", BAD, sys.stdout)
             print(f"{mark}  {visible(f'{check.check}: {check.detail}')}")
             if check.hint:
-                print(visible(f"      {fitting(check.hint)}"))
+                print(visible(f"      {installation.fitting(check.hint)}"))
     if options.support is not None:
         from deploy.doctor.support import write_bundle
 
@@ -143,7 +135,7 @@ def update(options: argparse.Namespace) -> None:
     Updates an installation that install.sh made, and restarts its services; if one does not start, the
     version before is used again. For others it prints the command that updates them.
     """
-    installed = find_installation()
+    installed = installation.find_installation()
     if options.check:
         _show_newest(options, installed)
         return
@@ -166,18 +158,19 @@ def update(options: argparse.Namespace) -> None:
     words = ["--rollback"] if options.rollback else ["--update"]
     if options.wheel is not None:
         # A name is of the package index, and no file.
-        words += ["--from", PACKAGE if options.wheel == PACKAGE else str(Path(options.wheel).absolute())]
+        named = options.wheel == installation.PACKAGE
+        words += ["--from", options.wheel if named else str(Path(options.wheel).absolute())]
     environment = {**os.environ, "STRAWBERRY_ROOT": str(installed.root)}
     # In place of this process, which at Ctrl-C would kill a script that ignores it.
-    os.execvpe("sh", ["sh", str(SCRIPT), *words], environment)  # noqa: S606
+    os.execvpe("sh", ["sh", str(installation.SCRIPT), *words], environment)  # noqa: S606
 
 
-def _show_newest(options: argparse.Namespace, installed: Installation) -> None:
+def _show_newest(options: argparse.Namespace, installed: installation.Installation) -> None:
     own = own_version()
     with waiting("asking for the newest version"):
-        newest = newest_release()
-    command = installed.command(PACKAGE)
-    newer = newest is not None and is_newer(newest, own)
+        newest = installation.newest_release()
+    command = installed.command(installation.PACKAGE)
+    newer = newest is not None and installation.is_newer(newest, own)
     if newer:
         text = f"Version {newest} is available, this is {own}. Update it with: {command}"
     elif newest is None:

@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from contracts.errors import ConfigError
 from deploy import limits
 from deploy.cli.hub.join import join
-from deploy.cli.terminal.arguments import (
-    add_hub_arguments,
-    add_insecure,
-    add_spoke_arguments,
-    add_up_arguments,
-)
+from deploy.cli.terminal import arguments
 from deploy.cli.terminal.asking import secret_in
 from deploy.cli.terminal.output import note
 from deploy.cli.terminal.parser import Actions, Parser
@@ -377,13 +372,13 @@ def _enrolment_token(file: str | None) -> "SecretStr | None":
 def register_up(parser: Parser) -> None:
     """Declare 'strawberry up'."""
     parser.runs(up)
-    add_up_arguments(parser)
+    arguments.add_up_arguments(parser)
 
 
 def register_hub(parser: Parser) -> None:
     """Declare 'strawberry hub'."""
     parser.runs(run_hub)
-    add_hub_arguments(parser)
+    arguments.add_hub_arguments(parser)
 
 
 def add_spoke_actions(actions: Actions) -> None:
@@ -392,6 +387,6 @@ def add_spoke_actions(actions: Actions) -> None:
     command.takes("url", "for example https://hub.local:8443; default: search the network", nargs="?")
     command.takes("--name", "display name of this device; default: the host name")
     command.takes("--hub-key", "expected fingerprint of the hub's key", metavar="F")
-    add_insecure(command)
+    arguments.add_insecure(command)
     command = actions.add_parser("run", run=run_spoke)
-    add_spoke_arguments(command)
+    arguments.add_spoke_arguments(command)

@@ -14,20 +14,8 @@ from contracts.errors import SandboxMissing, StrawberryError
 from contracts.phrases import Phrase
 from deploy import limits
 from deploy.directory import Home
-from deploy.doctor.checks import (
-    Check,
-    check_cluster,
-    check_database,
-    check_devices,
-    check_directory,
-    check_isolation,
-    check_memory,
-    check_python,
-    check_search,
-    check_voice,
-    failed,
-    passed,
-)
+from deploy.doctor import checks
+from deploy.doctor.checks import Check, failed, passed
 from deploy.service.plan import KINDS
 from deploy.service.systemd import ServiceState, Systemd
 from deploy.settings.settings import (
@@ -68,10 +56,10 @@ def examine(home: Home, *, ask: Ask, elsewhere: bool = False, from_inside: bool 
         elsewhere: Whether the hub is one that was named, so that nothing is known of it here.
         from_inside: Whether the hub itself asks, which knows how its sandbox is.
     """
-    yield check_python()
+    yield checks.check_python()
     is_spoke = not elsewhere and home.is_spoke_alone
-    yield from check_memory(hub=not is_spoke)
-    yield check_directory(home.directory, room_mb=limits.ROOM_SPOKE_MB if is_spoke else limits.ROOM_MB)
+    yield from checks.check_memory(hub=not is_spoke)
+    yield checks.check_directory(home.directory, room_mb=limits.ROOM_SPOKE_MB if is_spoke else limits.ROOM_MB)
     if home.directory.is_file():
         return
     yield from _databases(home)
@@ -80,7 +68,7 @@ def examine(home: Home, *, ask: Ask, elsewhere: bool = False, from_inside: bool 
     if is_spoke:
         yield from _headless(home)
     else:
-        yield check_isolation()
+        yield checks.check_isolation()
         if not from_inside:
             yield _sandbox(home, without=_NO_HUB_YET if not home.has_hub else "")
         yield from _settings(home)
@@ -105,7 +93,8 @@ def _databases(home: Home) -> Iterator[Check]:
             yield passed("database", Phrase("{database} answers", database=shown(place)))
     for path in (home.hub / "hub.db", *sorted(home.spoke.glob("*.db"))):
         if path.exists():
-            yield check_database(path, hint=_WITHOUT_HUB_DB if path.parent == home.hub else _WITHOUT_SPOKE_DB)
+            hint = _WITHOUT_HUB_DB if path.parent == home.hub else _WITHOUT_SPOKE_DB
+            yield checks.check_database(path, hint=hint)
 
 
 def _key(home: Home) -> Check:
@@ -123,9 +112,9 @@ def _headless(home: Home) -> Iterator[Check]:
     """Look at a machine that has joined a hub and runs none."""
     from deploy.doctor.spoke_checks import check_spoke, read_enrolment
 
-    checks = list(_settings(home, hub=False))
-    yield from checks
-    if any(check.check == "models" and check.detail != _NO_MODEL for check in checks):
+    found = list(_settings(home, hub=False))
+    yield from found
+    if any(each.check == "models" and each.detail != _NO_MODEL for each in found):
         yield _sandbox(home, without=_SPOKE_WITHOUT)
     try:
         enrolment = read_enrolment(home)
@@ -188,8 +177,8 @@ def _settings(home: Home, *, hub: bool = True) -> Iterator[Check]:
     detail = f"{household.language}, {household.time_zone}, {household.units}"
     yield passed("household", detail)
     if hub and home.has_hub:
-        yield check_search(has_model=read_embeddings(home) is not None)
-    yield from check_voice(home)
+        yield checks.check_search(has_model=read_embeddings(home) is not None)
+    yield from checks.check_voice(home)
     for problem in models.problems:
         yield failed("model", problem, models.hint)
     names = ", ".join(model.entry.name for model in models.usable)
@@ -280,7 +269,7 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
             hint = "Remove devices that retain too much, then run 'strawberry purge'."
             yield failed("broker", detail, hint)
     with suppress(StrawberryError):
-        yield from check_cluster(ask("/api/cluster", list[ClusterMember]))
+        yield from checks.check_cluster(ask("/api/cluster", list[ClusterMember]))
     if state.home_broker is None:
         yield passed("home broker", "none: the page Home Assistant connects one")
     else:
@@ -295,7 +284,7 @@ def _hub(ask: Ask, *, to_join: bool) -> Iterator[Check]:
         detail = Phrase("{n} get no values of a topic", n=state.without_values)
         yield failed("watchers and captures", detail, hint)
     try:
-        yield from check_devices(ask("/api/devices", list[DeviceAnswer]))
+        yield from checks.check_devices(ask("/api/devices", list[DeviceAnswer]))
     except StrawberryError as error:
         yield passed("devices", Phrase("not shown: {message}", message=error.message))
     with suppress(StrawberryError):

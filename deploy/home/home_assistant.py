@@ -7,7 +7,7 @@ from contracts.answers.system import HomeAssistantRules, HomeAssistantTrial
 from contracts.errors import ConfigError
 from deploy.directory import Home
 from deploy.home.brokers.bus import read_authority
-from deploy.settings.settings import HomeAssistantTable, read_table, write_table
+from deploy.settings.settings import HomeAssistantTable, read_or_default, read_table, write_table
 from hub_agent.settings import HomeAssistantAccess
 
 
@@ -40,7 +40,7 @@ def read_access_table(home: Home, url: str | None = None) -> HomeAssistantTable:
     Raises:
         ConfigError: If this is no address.
     """
-    present = read_table(home, "home_assistant", HomeAssistantTable) or HomeAssistantTable()
+    present = read_or_default(home, "home_assistant", HomeAssistantTable)
     if url is None:
         return present
     try:

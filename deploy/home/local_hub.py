@@ -28,24 +28,10 @@ from deploy.settings.settings import (
     read_household,
     read_limits,
     read_models,
+    read_or_default,
     read_table,
 )
-from hub_agent.settings import (
-    MAIN,
-    AuditSettings,
-    BusSettings,
-    CaptureSettings,
-    HttpSettings,
-    HttpTable,
-    HubSettings,
-    LanSettings,
-    MetricsSettings,
-    NotificationSettings,
-    ProtobufSettings,
-    TurnSettings,
-    WatcherSettings,
-    WyomingSettings,
-)
+from hub_agent import settings as hub_settings
 from hub_server.live import Live
 from hub_server.service import Hub, open_hub
 from hub_web import open_web
@@ -86,7 +72,7 @@ async def enter_hub(
     stack: AsyncExitStack,
     home: Home,
     *,
-    bus: BusSettings,
+    bus: hub_settings.BusSettings,
     options: HubOptions,
     lan: "Lan | None",
     report: Reporter,
@@ -95,34 +81,34 @@ async def enter_hub(
     """Fetch the sandbox, open the hub, and report its address and its models."""
     sys.setswitchinterval(limits.THREAD_SWITCH_S)
     models = read_models(home)
-    settings = HubSettings(
+    settings = hub_settings.HubSettings(
         home=home.directory,
-        instance=options.replica or MAIN,
+        instance=options.replica or hub_settings.MAIN,
         is_replica=bool(options.replica),
         bus=bus,
         home_link=choose_home_link(home, bus),
         home_assistant_access=choose_home_assistant(home),
         protobuf=_protobuf(home),
-        http=HttpSettings(
+        http=hub_settings.HttpSettings(
             port=options.http_port,
             lan=_lan_settings(home, lan, options),
-            **(read_table(home, "http", HttpTable) or HttpTable()).model_dump(),
+            **read_or_default(home, "http", hub_settings.HttpTable).model_dump(),
         ),
         ca=_authorities(lan, bus),
         models=models,
         embeddings=read_embeddings(home),
         gateway=read_gateway(home),
-        turns=TurnSettings(limits=read_limits(home)),
+        turns=hub_settings.TurnSettings(limits=read_limits(home)),
         household=read_household(home),
-        captures=read_table(home, "captures", CaptureSettings) or CaptureSettings(),
-        watchers=read_table(home, "watchers", WatcherSettings) or WatcherSettings(),
-        audit=read_table(home, "audit", AuditSettings) or AuditSettings(),
-        metrics=read_table(home, "metrics", MetricsSettings) or MetricsSettings(),
+        captures=read_or_default(home, "captures", hub_settings.CaptureSettings),
+        watchers=read_or_default(home, "watchers", hub_settings.WatcherSettings),
+        audit=read_or_default(home, "audit", hub_settings.AuditSettings),
+        metrics=read_or_default(home, "metrics", hub_settings.MetricsSettings),
         # The variable that all programs have for it; the exporter reads the others, such as its headers.
         otlp_endpoint=os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
-        discovery=(read_table(home, "home_assistant", HomeAssistantTable) or HomeAssistantTable()).discovery,
-        notifications=_notifications(home),
-        wyoming=read_table(home, "wyoming", WyomingSettings),
+        discovery=read_or_default(home, "home_assistant", HomeAssistantTable).discovery,
+        notifications=read_or_default(home, "notifications", hub_settings.NotificationSettings),
+        wyoming=read_table(home, "wyoming", hub_settings.WyomingSettings),
         database_url=SecretStr(place) if isinstance(place := read_database(home), str) else None,
     )
     tasks = await stack.enter_async_context(open_tasks())
@@ -151,7 +137,8 @@ async def enter_hub(
     )
 
     def take_over() -> None:
-        access, notifications = choose_home_assistant(home), _notifications(home)
+        access = choose_home_assistant(home)
+        notifications = read_or_default(home, "notifications", hub_settings.NotificationSettings)
 
         def change(live: Live) -> None:
             live.home_assistant.client.use(access)
@@ -181,12 +168,8 @@ async def report_setup(hub: Hub, report: Reporter) -> None:
     report.state("setup", f"  password {link} (choose your password; works once)", code=code, link=link)
 
 
-def _notifications(home: Home) -> NotificationSettings:
-    return read_table(home, "notifications", NotificationSettings) or NotificationSettings()
-
-
-def _protobuf(home: Home) -> ProtobufSettings | None:
-    table = read_table(home, "protobuf", ProtobufSettings)
+def _protobuf(home: Home) -> hub_settings.ProtobufSettings | None:
+    table = read_table(home, "protobuf", hub_settings.ProtobufSettings)
     if table is None:
         return None
     return table.model_copy(
@@ -222,10 +205,10 @@ def _described(hub: Hub, lan: "Lan | None", urls: tuple[str, ...]) -> Iterator[s
         yield f"  join     strawberry spoke join {urls[0]}{insecure}"
 
 
-def _lan_settings(home: Home, lan: "Lan | None", options: HubOptions) -> LanSettings | None:
+def _lan_settings(home: Home, lan: "Lan | None", options: HubOptions) -> hub_settings.LanSettings | None:
     if lan is None:
         return None
-    return LanSettings(
+    return hub_settings.LanSettings(
         port=options.lan.https_port,
         certificates=None if lan.context is None else home.certs,
         insecure=lan.context is None,
@@ -234,7 +217,7 @@ def _lan_settings(home: Home, lan: "Lan | None", options: HubOptions) -> LanSett
     )
 
 
-def _authorities(lan: "Lan | None", bus: BusSettings) -> str | None:
+def _authorities(lan: "Lan | None", bus: hub_settings.BusSettings) -> str | None:
     """Return all authorities that devices need: that of this home, and that of its broker."""
     found = [pem for pem in (lan.ca if lan is not None else None, bus.ca) if pem is not None]
     return "\n".join(found) or None

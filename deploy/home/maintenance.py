@@ -23,7 +23,7 @@ from deploy.settings.settings import (
     HomeAssistantTable,
     check_settings,
     read_household,
-    read_table,
+    read_or_default,
     write_table,
 )
 from hub_server.system.host import BackupContents, CheckAnswer, Health, LanAccess, Settings
@@ -158,7 +158,7 @@ class Maintenance:
     def read_table(self, table: str) -> bytes:
         """Return what the settings file says of a table that replicas share, as JSON."""
         kind, whole = _SHARED[table]
-        found = read_table(self._home, table, whole) or whole()
+        found = read_or_default(self._home, table, whole)
         values = found.model_dump(mode="json", include=set(kind.model_fields), exclude_unset=True)
         return json.dumps(values).encode() if values else b""
 

@@ -259,7 +259,7 @@ def read_household(home: Home) -> Household:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    found = read_table(home, "household", Household) or Household()
+    found = read_or_default(home, "household", Household)
     if "time_zone" in found.model_fields_set:
         return found
     return found.model_copy(update={"time_zone": tzlocal.get_localzone_name()})
@@ -271,7 +271,7 @@ def read_limits(home: Home) -> TurnLimits:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return TurnLimits(**(read_table(home, "turns", _TurnsTable) or _TurnsTable()).model_dump())
+    return TurnLimits(**read_or_default(home, "turns", _TurnsTable).model_dump())
 
 
 def read_gateway(home: Home) -> GatewayKind:
@@ -280,7 +280,7 @@ def read_gateway(home: Home) -> GatewayKind:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return (read_table(home, "gateway", _GatewayTable) or _GatewayTable()).kind
+    return read_or_default(home, "gateway", _GatewayTable).kind
 
 
 def read_voice(home: Home) -> VoiceSettings:
@@ -289,7 +289,7 @@ def read_voice(home: Home) -> VoiceSettings:
     Raises:
         ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
     """
-    return read_table(home, "voice", VoiceSettings) or VoiceSettings()
+    return read_or_default(home, "voice", VoiceSettings)
 
 
 def read_broker_port(home: Home) -> int | None:
@@ -360,6 +360,15 @@ def read_table(home: Home, name: str, kind: type[_Table]) -> _Table | None:
             f"{file}: {explain(error, kind, root=name)}",
             hint=f"Settings of [{name}]: {', '.join(kind.model_fields)}.",
         ) from None
+
+
+def read_or_default(home: Home, name: str, kind: type[_Table]) -> _Table:
+    """Read one table of ``strawberry.toml``; its defaults where there is no such table.
+
+    Raises:
+        ConfigError: If the file cannot be used, or holds an unknown table or a wrong value.
+    """
+    return read_table(home, name, kind) or kind()
 
 
 def _known_tables(home: Home) -> dict[str, Any]:

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING
 from broker.embedded.opening import EmbeddedSettings, Listener, open_embedded
 from deploy import limits
 from deploy.directory import Home
-from deploy.home.brokers.registry import (
-    OurBroker,
-    announced,
-    announcement,
-    listeners,
-    only_broker,
-    report_broker,
-)
+from deploy.home.brokers import registry
 from deploy.home.running import Reporter, enter_lan, forever
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, LanOptions, chosen_by
 from identity.keys import PublicKey
@@ -47,7 +40,7 @@ async def run_broker(
         ConfigError: If another broker runs with this home, a port is taken, or a file cannot be used.
     """
     async with AsyncExitStack() as stack:
-        stack.enter_context(only_broker(home))
+        stack.enter_context(registry.only_broker(home))
         opened = await enter_lan(stack, home, lan, report=report)
         if issuer is None:
             from deploy.home.brokers.processes import load_identity
@@ -55,7 +48,7 @@ async def run_broker(
             identity = await load_identity(home)
             issuer = Issuer(identity.hub_id, identity.key.public)
         broker = await _enter_embedded(stack, home, issuer, ports=ports, lan=opened)
-        report_broker(report, broker)
+        registry.report_broker(report, broker)
         url = broker.urls[0]
         report.ready(f"Ready: broker at {url}. Ctrl-C ends.", status=f"broker at {url}", broker=url)
         await forever()
@@ -63,7 +56,7 @@ async def run_broker(
 
 async def _enter_embedded(
     stack: AsyncExitStack, home: Home, issuer: Issuer, *, ports: BrokerPorts, lan: "Lan | None"
-) -> OurBroker:
+) -> registry.OurBroker:
     """Open the embedded broker: on loopback, and for other machines by ``lan``."""
     context = lan.context if lan is not None else None
     _allow_connections()
@@ -71,14 +64,14 @@ async def _enter_embedded(
         data_dir=home.broker,
         hub_id=issuer.hub_id,
         hub_key=issuer.key,
-        listeners=listeners(Listener, ports, lan=lan, tls=context),
+        listeners=registry.listeners(Listener, ports, lan=lan, tls=context),
     )
-    found: list[OurBroker] = []
+    found: list[registry.OurBroker] = []
 
     def announce(bound: tuple[int, ...]) -> None:
         # Before anybody can connect: a hub sends its login only to a broker that is announced.
-        found.append(announcement("embedded", bound, ports=ports, lan=lan))
-        stack.enter_context(announced(home, found[0]))
+        found.append(registry.announcement("embedded", bound, ports=ports, lan=lan))
+        stack.enter_context(registry.announced(home, found[0]))
 
     with chosen_by(PORT_OPTIONS):
         await stack.enter_async_context(open_embedded(settings, on_bound=announce))

@@ -15,15 +15,7 @@ from contracts.addresses import broker_endpoint
 from contracts.errors import ConfigError, StrawberryError
 from deploy import limits
 from deploy.directory import Home
-from deploy.home.brokers.registry import (
-    OurBroker,
-    announced,
-    announcement,
-    listeners,
-    only_broker,
-    report_broker,
-    running_broker,
-)
+from deploy.home.brokers import registry
 from deploy.home.child import Child, keep_child, start_broker
 from deploy.home.running import Reporter
 from deploy.settings.options import PORT_OPTIONS, BrokerPorts, Exposure, chosen_by
@@ -66,7 +58,7 @@ async def enter_embedded(
     lan: "Lan | None",
     report: Reporter,
     meanwhile: Callable[[], Awaitable[None]],
-) -> OurBroker:
+) -> registry.OurBroker:
     """Start serving this home's hub in a process of the embedded broker, and keep it running.
 
     Args:
@@ -81,7 +73,7 @@ async def enter_embedded(
     await process.begin(first, ports)
     await meanwhile()
     broker = await process.address(first)
-    report_broker(report, broker)
+    registry.report_broker(report, broker)
     tasks = await stack.enter_async_context(open_tasks())
     tasks.create_task(process.keep(first, _ports_of(broker, ports)), name="embedded broker")
     return broker
@@ -89,7 +81,7 @@ async def enter_embedded(
 
 async def enter_mosquitto(
     stack: AsyncExitStack, home: Home, *, ports: BrokerPorts, lan: "Lan | None", report: Reporter
-) -> OurBroker:
+) -> registry.OurBroker:
     """Start Mosquitto, set up for this home's hub: on loopback, and for other machines by ``lan``.
 
     Raises:
@@ -98,22 +90,22 @@ async def enter_mosquitto(
     """
     from broker.mosquitto.process import MosquittoListener, MosquittoSettings, open_mosquitto
 
-    stack.enter_context(only_broker(home))
+    stack.enter_context(registry.only_broker(home))
     identity = await load_identity(home)
     certificate = lan.certificate if lan is not None else None
     settings = MosquittoSettings(
         data_dir=home.broker / "mosquitto",
         hub_id=identity.hub_id,
         key=identity.key,
-        listeners=listeners(MosquittoListener, ports, lan=lan, tls=certificate),
+        listeners=registry.listeners(MosquittoListener, ports, lan=lan, tls=certificate),
     )
     with chosen_by(PORT_OPTIONS):
         running = await stack.enter_async_context(open_mosquitto(settings))
     if lan is not None:
         lan.on_renewed(running.reload_certificates)
-    broker = announcement("mosquitto", running.ports, ports=ports, lan=lan)
-    stack.enter_context(announced(home, broker))
-    report_broker(report, broker)
+    broker = registry.announcement("mosquitto", running.ports, ports=ports, lan=lan)
+    stack.enter_context(registry.announced(home, broker))
+    registry.report_broker(report, broker)
     return broker
 
 
@@ -137,7 +129,7 @@ class EmbeddedProcess:
         """
         await process.begin({**self._parameters, "ports": asdict(ports)})
 
-    async def address(self, process: Child) -> OurBroker:
+    async def address(self, process: Child) -> registry.OurBroker:
         """Return the addresses of a process that has begun, once it listens.
 
         Raises:
@@ -146,7 +138,7 @@ class EmbeddedProcess:
         async for told in process.states():
             if told["state"] == "failed":
                 raise ConfigError(told["problem"], hint=told["hint"])
-            if told["state"] == "ready" and (broker := running_broker(self._home)) is not None:
+            if told["state"] == "ready" and (broker := registry.running_broker(self._home)) is not None:
                 return broker
         raise ConfigError(
             f"the embedded broker ended with code {await process.wait()}", hint="--debug shows more."
@@ -159,7 +151,7 @@ class EmbeddedProcess:
             try:
                 if process is not first:
                     await self.begin(process, ports)
-                    report_broker(self._report, await self.address(process))
+                    registry.report_broker(self._report, await self.address(process))
                 return f"code {await process.wait()}"
             except (StrawberryError, OSError) as error:
                 return str(error) or type(error).__name__
@@ -167,7 +159,7 @@ class EmbeddedProcess:
         await keep_child(first, run, partial(start_broker, self._home), wait_s=limits.BROKER_RESTART_S)
 
 
-def _ports_of(broker: OurBroker, wanted: BrokerPorts) -> BrokerPorts:
+def _ports_of(broker: registry.OurBroker, wanted: BrokerPorts) -> BrokerPorts:
     """Return the ports that a broker has got, so that clients find it there again."""
     secure = next((each for each in broker.addresses if each.startswith("mqtts://")), None)
     return BrokerPorts(
