@@ -22,14 +22,13 @@ from hub_home_assistant.inward.topics import StateTopics
 from hub_live.captures import Captures, CaptureSkill, open_captures
 from hub_live.events import Events
 from hub_live.events.presence import presence_events
-from hub_live.memory.lists import ListSkill
 from hub_live.memory.memory import Memory, open_memory
-from hub_live.memory.skill import MemorySkill
+from hub_live.memory.skill import ListSkill, MemorySkill
 from hub_live.nodes import Nodes, node_events
 from hub_live.notifications import Notifications, open_notifications, tell_full_disk
 from hub_live.push import Push, open_push
 from hub_live.topics import Decoding, Feed, LastHeard, TopicLink, open_feed
-from hub_live.topics.skill import BusSkill
+from hub_live.topics.operations import BusSkill
 from hub_live.topics.values import BusValues
 from hub_live.watchers.opening import open_watchers
 from hub_live.watchers.skill import WatcherSkill

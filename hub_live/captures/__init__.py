@@ -9,7 +9,7 @@
 
 from hub_live.captures.captures import Captures, open_captures
 from hub_live.captures.files.reading import read_capture
-from hub_live.captures.skill import CaptureSkill
+from hub_live.captures.operations import CaptureSkill
 from hub_live.captures.spec import CaptureInfo, CaptureSpec
 from hub_live.topics.samples import TopicChoice
 

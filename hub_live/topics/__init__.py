@@ -5,7 +5,7 @@
 ``samples``   messages as they arrived, and the memory of the recent ones
 ``decoding``  payloads as values; ``protobuf`` those in protocol buffers
 ``tree``      all topics of a filter as one client watches them
-``values``    reading and publishing within a person's rights, for ``skill`` and ``http``
+``values``    reading and publishing within a person's rights, for ``operations``
 """
 
 from contracts.answers.live import LinkName

@@ -10,10 +10,9 @@ from agent_core.texts import catalogue
 from contracts.devices.registration import Registration
 from hub_agent.chat.agent_skill import AgentSkill
 from hub_home_assistant.inward.skill import HomeAssistantSkill
-from hub_live.captures.skill import CaptureSkill
-from hub_live.memory.lists import ListSkill
-from hub_live.memory.skill import MemorySkill
-from hub_live.topics.skill import BusSkill
+from hub_live.captures.operations import CaptureSkill
+from hub_live.memory.skill import ListSkill, MemorySkill
+from hub_live.topics.operations import BusSkill
 from hub_live.watchers.skill import WatcherSkill
 from hub_live.world.world import WorldSkill
 from hub_server.http.sentences import HelpSkill
