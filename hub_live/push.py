@@ -6,8 +6,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -122,13 +121,13 @@ class Push:
         allow_private: Whether a push service may be in this network, and without TLS.
 
     Args:
-        key: Path of the hub's key, which is made at the first subscription.
+        directory: Of the hub's key, which is made at the first subscription.
     """
 
-    def __init__(self, store: Store, *, key: Path) -> None:
+    def __init__(self, store: Store, *, directory: Path) -> None:
         self.words: Words = plain
         self._store = store
-        self._path = key
+        self._path = directory / KEY_FILE
         self.allow_private = False
         self._rows: dict[str, PushRow] = {}
         self._loaded: VapidKey | None = None
@@ -265,18 +264,6 @@ class Push:
 
     def _of(self, user: str) -> list[PushRow]:
         return [row for row in self._rows.values() if row.user == user]
-
-
-@asynccontextmanager
-async def open_push(store: Store, *, directory: Path) -> AsyncIterator[Push]:
-    """Open web push.
-
-    Args:
-        directory: Of the hub's keys.
-    """
-    made = Push(store, key=directory / KEY_FILE)
-    await made.load()
-    yield made
 
 
 push: Resource[Push, Bearer] = Resource("push", "/api/push")

@@ -26,7 +26,7 @@ from hub_live.memory.memory import Memory, open_memory
 from hub_live.memory.skill import ListSkill, MemorySkill
 from hub_live.nodes import Nodes, node_events
 from hub_live.notifications import Notifications, open_notifications, tell_full_disk
-from hub_live.push import Push, open_push
+from hub_live.push import Push
 from hub_live.topics import Decoding, Feed, LastHeard, TopicLink, open_feed
 from hub_live.topics.operations import BusSkill
 from hub_live.topics.values import BusValues
@@ -117,7 +117,8 @@ async def open_live(
         )
         access = settings.home_assistant_access
         assistant = HomeAssistant(access, topics=states)
-        web_push = await stack.enter_async_context(open_push(registry.store, directory=settings.directory))
+        web_push = Push(registry.store, directory=settings.directory)
+        await web_push.load()
 
         async def household_of(user: str) -> Household:
             with suppress(NotFound, StorageError):

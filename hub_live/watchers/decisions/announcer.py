@@ -130,13 +130,6 @@ class Announcer:
 
 def state_of(row: WatcherRow, last: DecisionRow | None) -> WatcherState:
     """Return what is published of a watcher."""
-    return WatcherState.model_validate(
-        {
-            "name": row.display_name,
-            "state": row.state,
-            "at": now(),
-            "dry_run": row.dry_run,
-            "fired": row.fired,
-            "last_decision": last.decision if last else "",
-        }
-    )
+    copied = row.model_dump(include={"state", "dry_run", "fired"}, warnings=False)
+    decision = last.decision if last else ""
+    return WatcherState(name=row.display_name, at=now(), last_decision=decision, **copied)
