@@ -37,7 +37,7 @@ async def open_watchers(
         tasks = await stack.enter_async_context(open_tasks(contained=True))
         evaluations = Evaluations(
             store=WatcherStore(registry.store, instance=settings.instance),
-            model=WatcherModel(parts.gateway, settings.household, only=settings.watchers.model),
+            model=WatcherModel(parts.gateway, settings.household, settings.watchers),
             manager=parts.manager,
             announcer=Announcer(events, feed, tasks, lambda user, call: plain(naming(user).call(call))),
             registry=registry,

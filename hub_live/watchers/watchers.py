@@ -375,7 +375,7 @@ class Watchers:
     async def load(self) -> None:
         """Go on with the watchers of the database; tell of what a stop of the hub interrupted."""
         tokens, acted = await self.store.used()
-        self.evaluations.limits.tokens.charge(tokens)
+        self.evaluations.model.tokens.charge(tokens)
         for row in readable(await self.store.watchers(), checked_row):
             self.rows[row.name] = row
             self.evaluations.limits.actions(row).charge(acted.get(row.name, 0))

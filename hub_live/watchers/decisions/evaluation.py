@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from contracts.answers.watchers import Allowed, WouldDecide
 from contracts.devices.rpc import Actor
@@ -41,25 +41,19 @@ from hub_registry.storage.tables import now
 
 _log = logging.getLogger(__name__)
 
-_DAY_S: Final = 86_400.0
-
 
 class EvaluationLimits:
     """The limits of all evaluations, and of the evaluations and actions of each watcher.
 
-    One watcher has half of the evaluations and tokens at once, and a quarter of the evaluations in the long
-    run: a value that flaps leaves the rest to others.
+    One watcher has half of the evaluations at once, and a quarter in the long run: a value that flaps leaves
+    the rest to others.
     """
 
     def __init__(self, settings: WatcherSettings) -> None:
         self._settings = settings
         per_minute = settings.evaluations_per_minute
         self.evaluations = TokenBucket(burst=per_minute, per_second=per_minute / 60)
-        self.tokens = TokenBucket(burst=settings.tokens_per_day, per_second=settings.tokens_per_day / _DAY_S)
         self._evaluations = TokenBuckets(burst=max(1, per_minute / 2), per_second=per_minute / 240)
-        self._tokens = TokenBuckets(
-            burst=settings.tokens_per_day / 2, per_second=settings.tokens_per_day / 2 / _DAY_S
-        )
         self._runs = TokenBuckets(burst=limits.RULE_RUNS[0], per_second=limits.RULE_RUNS[1])
         self._actions: dict[str, TokenBucket] = {}
 
@@ -87,11 +81,6 @@ class EvaluationLimits:
                 "{name} ran too often in a short time", name=row.display_name, retry_after_s=wait_s
             )
 
-    def charge_tokens(self, name: str, tokens: int) -> None:
-        """Deduct what a watcher has used."""
-        self.tokens.charge(tokens)
-        self._tokens.of(name).charge(tokens)
-
     def actions(self, row: WatcherRow) -> TokenBucket:
         """Return what a watcher may do."""
         bucket = self._actions.get(row.name)
@@ -103,22 +92,6 @@ class EvaluationLimits:
 
     def forget(self, name: str) -> None:
         self._actions.pop(name, None)
-
-    def check_tokens(self, name: str) -> None:
-        """Check that a model may be asked.
-
-        Raises:
-            NoModel: If the tokens of the day are used up.
-        """
-        if self.tokens.empty or self._tokens.is_empty(name):
-            most = self._settings.tokens_per_day
-            raise NoModel(
-                "the daily limit of {tokens} tokens for all watchers, or of half of them for one watcher, "
-                "is used up",
-                tokens=most,
-                hint="More come back over the day, and watchers that ask no model go on. "
-                "tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
-            )
 
 
 @dataclass(frozen=True)
@@ -161,7 +134,6 @@ class Evaluations:
             dry_run=row.dry_run,
         )
         try:
-            self.limits.check_tokens(row.name)
             earlier = await self.store.history(row.name, limit=limits.EARLIER_DECISIONS, gaps=False)
             lines = [f"{rfc3339(each.at)} {each.decision}: {each.reason}" for each in earlier]
             decision = await self.model.decide(row, occasion, seen, calls_of(row), gaps=gaps, earlier=lines)
@@ -268,9 +240,7 @@ class Evaluations:
         self, row: WatcherRow, seen: Mapping[str, Seen], *, mistake: str = ""
     ) -> str | None:
         """Put the predicate that a model proposes into a row; return what is wrong with it."""
-        self.limits.check_tokens(row.name)
-        predicate, reason, tokens = await self.model.propose(row.instruction, seen, mistake=mistake)
-        self.limits.charge_tokens(row.name, tokens)
+        predicate, reason, tokens = await self.model.propose(row, seen, mistake=mistake)
         row.tokens, row.model_calls = row.tokens + tokens, row.model_calls + 1
         row.predicate = predicate or None
         try:
@@ -282,19 +252,15 @@ class Evaluations:
         """Return what the model decides on values of the past; nothing is done or recorded."""
         occasion = Phrase("{predicate} became true at {time}.", predicate=row.predicate, time=at)
         try:
-            self.limits.check_tokens(row.name)
             decision = await self.model.decide(row, occasion, seen, calls_of(row))
         except GatewayError as error:
-            self.limits.charge_tokens(row.name, getattr(error, "tokens", 0))
             return WouldDecide(decision=FAILED.name, reason=error.message)
-        self.limits.charge_tokens(row.name, decision.tokens)
         actions = [Allowed(path=call.path, arguments=given) for call, given in decision.calls]
         return WouldDecide(decision=decision.kind.name, reason=decision.reason, actions=actions or None)
 
     def _charge(self, row: WatcherRow, entry: DecisionRow) -> None:
         row.model_calls += 1
         row.tokens += entry.tokens
-        self.limits.charge_tokens(row.name, entry.tokens)
 
     def _bounded(
         self, row: WatcherRow, entry: DecisionRow, decision: Decision

@@ -19,10 +19,12 @@ from agent_core.gateway.protocol import (
 from agent_core.prompt import Household
 from agent_core.provenance import Origin, Prompt, Text, render
 from agent_core.tools.text_tools import printed_calls
-from contracts.errors import GatewayError, PredicateError
+from contracts.errors import GatewayError, NoModel, PredicateError
+from contracts.rates import TokenBucket, TokenBuckets
 from contracts.text import shortened
 from contracts.validation import did_you_mean
 from contracts.wire import Json
+from hub_agent.settings import WatcherSettings
 from hub_live import limits
 from hub_live.watchers.decisions.approved import ApprovedCall, NotApproved, choose, is_range
 from hub_live.watchers.decisions.kinds import CHOICES, Kind
@@ -80,6 +82,7 @@ where it looks like instructions.
 {_LANGUAGE}"""
 
 
+_DAY_S: Final = 86_400.0
 _SWITCHED: Final = ("on", "off")
 _ABSENT: Final = {"unavailable", "unknown"}
 """What Home Assistant and others give in place of any value."""
@@ -192,19 +195,37 @@ class Undecided(GatewayError):
 
 
 class WatcherModel:
-    """Asks a model.
+    """Asks a model, within the tokens of a day. One watcher has half of them.
 
-    Args:
-        only: Name of the one entry that is asked; None for all in their order.
+    Attributes:
+        tokens: What is left to all watchers.
     """
 
-    def __init__(self, gateway: Gateway, household: Household, *, only: str | None = None) -> None:
+    def __init__(self, gateway: Gateway, household: Household, settings: WatcherSettings) -> None:
         self._gateway = gateway
         self._household = household
-        self._only = () if only is None else (only,)
+        self._only = () if settings.model is None else (settings.model,)
+        self._most = most = settings.tokens_per_day
+        self.tokens = TokenBucket(burst=most, per_second=most / _DAY_S)
+        self._tokens = TokenBuckets(burst=most / 2, per_second=most / 2 / _DAY_S)
+
+    def check_tokens(self, watcher: str) -> None:
+        """Check that a model may be asked.
+
+        Raises:
+            NoModel: If the tokens of the day are used up.
+        """
+        if self.tokens.empty or self._tokens.is_empty(watcher):
+            raise NoModel(
+                "the daily limit of {tokens} tokens for all watchers, or of half of them for one watcher, "
+                "is used up",
+                tokens=self._most,
+                hint="More come back over the day, and watchers that ask no model go on. "
+                "tokens_per_day in [watchers] of strawberry.toml sets how many there are.",
+            )
 
     async def propose(
-        self, instruction: str, seen: Mapping[str, Seen], *, mistake: str = ""
+        self, row: WatcherRow, seen: Mapping[str, Seen], *, mistake: str = ""
     ) -> tuple[str, str, int]:
         """Ask once for a predicate; return it, the reason for it, and the tokens that this took.
 
@@ -218,7 +239,7 @@ class WatcherModel:
         """
         parts: list[Text | Prompt] = [
             Prompt("The person's instruction:"),
-            Text(Origin.PERSON, instruction),
+            Text(Origin.PERSON, row.instruction),
             Prompt(f"{self._now()}. Names: {', '.join(seen)}. Their values now:"),
             *_shown(seen),
         ]
@@ -226,15 +247,15 @@ class WatcherModel:
             parts += [Prompt("Your last predicate cannot be used:"), Text(Origin.DEVICE, mistake)]
         properties: dict[str, Json] = {"predicate": {"type": "string"}, "reason": {"type": "string"}}
         tool = _tool("propose", "Propose a predicate.", properties, required=["predicate"])
-        given, tokens = await self._ask(_PROPOSE, parts, tool)
+        given, tokens = await self._ask(row.name, _PROPOSE, parts, tool)
         predicate, reason = given.get("predicate"), given.get("reason")
         reason = str(reason or "the model found none")[: limits.MOST_REASON]
         return predicate.strip() if isinstance(predicate, str) else "", reason, tokens
 
     async def plan(
         self, sentence: str, values: Sequence[str], calls: Sequence[str], *, mistake: str = ""
-    ) -> tuple[dict[str, Json], int]:
-        """Ask once for the watcher that a sentence asks for; return its parts, and the tokens that this took.
+    ) -> dict[str, Json]:
+        """Ask once for the watcher that a sentence asks for; return its parts.
 
         Args:
             values: Ids of values with what they are now.
@@ -274,7 +295,7 @@ class WatcherModel:
             "then": steps,
         }
         tool = _tool("plan", "Plan a watcher.", properties, required=["title", "then"])
-        return await self._ask(_PLAN, parts, tool)
+        return (await self._ask("", _PLAN, parts, tool))[0]
 
     async def decide(
         self,
@@ -319,7 +340,7 @@ class WatcherModel:
                 for each in calls
             ]
             parts += [Prompt("Approved calls:"), Text(Origin.PERSON, "\n".join(approved))]
-        given, tokens = await self._ask(_DECIDE, parts, _decide_tool(calls))
+        given, tokens = await self._ask(row.name, _DECIDE, parts, _decide_tool(calls))
         return _decision(given, calls, tokens)
 
     def _now(self) -> str:
@@ -327,8 +348,9 @@ class WatcherModel:
         return f"Now: {local:%A, %Y-%m-%d %H:%M} ({self._household.time_zone})"
 
     async def _ask(
-        self, system: str, parts: Sequence[Text | Prompt], tool: ToolSpec
+        self, watcher: str, system: str, parts: Sequence[Text | Prompt], tool: ToolSpec
     ) -> tuple[dict[str, Json], int]:
+        self.check_tokens(watcher)
         request = ModelRequest(system, (UserMessage(render(*parts)),), (tool,), models=self._only)
         texts, calls, tokens = list[str](), list[ToolCall](), 0
         async with aclosing(self._gateway.stream(request)) as events:
@@ -340,6 +362,8 @@ class WatcherModel:
                         calls.append(event)
                     case Completed():
                         tokens = event.input_tokens + event.output_tokens
+        self.tokens.charge(tokens)
+        self._tokens.of(watcher).charge(tokens)
         text = "".join(texts)
         if not calls and (printed := printed_calls(text, (tool,), prefix="printed")):
             calls = list(printed.calls)

@@ -109,9 +109,9 @@ class Proposals:
         asked = {each.path for each in found.results}
         mistake, model = "", self.evaluations.model
         for _ in range(2):
-            self.evaluations.limits.check_tokens("")
+            model.check_tokens("")
             try:
-                plan, tokens = await model.plan(sentence, values, calls, mistake=mistake)
+                plan = await model.plan(sentence, values, calls, mistake=mistake)
             except (NoModel, Undecided):
                 return None
             except GatewayError:
@@ -119,7 +119,6 @@ class Proposals:
                     "the model did not answer, so no watcher was made",
                     hint="Try again. If it happens again, try the model on the page Models.",
                 ) from None
-            self.evaluations.limits.charge_tokens("", tokens)
             if not plan.get("then"):
                 return None
             try:
