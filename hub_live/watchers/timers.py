@@ -48,6 +48,8 @@ UNNAMED: Final = "Timer"
 """The text of a timer without a name."""
 _WITHOUT_SUN: Final = timedelta(days=1)
 """Until a timer by the sun whose time cannot be computed is tried again."""
+_RIGHTS: Final = {"confirmed", "untrusted", "has_read", "by_sentence"}
+"""With which a call was asked for; as `Asking`, `LaterCall` and `SkillCall` name them."""
 
 
 class TimerSummary(Part):
@@ -109,13 +111,8 @@ class LaterCall(ApprovedCall):
         # Who logs out ends a session, and means no timer.
         if registry.authority.is_revoked(self.token) and not registry.authority.is_session(self.token):
             raise NotFound("the program with which it was asked for was revoked")
-        found = replace(
-            self.found(self.arguments, registry.directory.seen_by(user.id)),
-            confirmed=self.confirmed,
-            untrusted=self.untrusted,
-            has_read=self.has_read,
-            by_sentence=self.by_sentence,
-        )
+        found = self.found(self.arguments, registry.directory.seen_by(user.id))
+        found = replace(found, **self.model_dump(include=_RIGHTS))
         actor = Actor(user=user.id, device=self.through, timer=escaped(timer.text), read_only=user.read_only)
         confirmed_by = self.token if self.confirmed else None
         await manager.when_back(user.id, found.target)
@@ -194,10 +191,7 @@ class Timers:
             asking.need_confirmation(Phrase("{method} needs a person's confirmation", method=method))
         return LaterCall(
             **call.model_dump(),
-            confirmed=asking.confirmed,
-            untrusted=asking.untrusted,
-            has_read=asking.has_read,
-            by_sentence=asking.by_sentence,
+            **{each: getattr(asking, each) for each in _RIGHTS},
             token=asking.origin.confirmed_by or asking.origin.token,
             through=asking.origin.through,
         )
