@@ -326,19 +326,33 @@ def _answered(client: HubClient, body: dict[str, Any], headers: dict[str, str]) 
         yield chunk
 
 
-def _made_in_the_chat(home: House, sentences: dict[str, str], words: dict[str, str]) -> list[Any]:
-    """Say sentences in the chat and say yes to each; return what is other than its command makes it."""
+def _made_in_the_chat(
+    home: House, sentences: dict[str, str], words: dict[str, str], *, conversation: str = "{}"
+) -> list[Any]:
+    """Say sentences in the chat and say yes to each; return what is other than its command makes it.
+
+    Args:
+        home: Where it is said.
+        sentences: With their commands.
+        words: Those of German for values of the commands.
+        conversation: Id of the conversation; ``{}`` stands for the number of the sentence.
+    """
     for name, value in AT_FIRST.items():
         call = {"device": "house", "skill": "HomeSkill", "method": "sense"}
         home.ask("/api/skills/call", {**call, "kwargs": {"name": name, "value": value}})
-    wrong, client = list[Any](), home.client
-    for number, (sentence, command) in enumerate(sentences.items()):
+    wrong, client, said = list[Any](), home.client, dict[str, Any]()
+    for number, sentence in enumerate(sentences):
         body = {"model": "assistant", "stream": True, "messages": [{"role": "user", "content": sentence}]}
-        headers = {"X-Strawberry-Confirm": "true", "X-Strawberry-Conversation": f"{len(sentences)}-{number}"}
-        said = [event.get("x_strawberry", {}) for event in _answered(client, body, headers)]
-        made = {each["title"][:60]: each for each in home.ask("/api/watchers")}.get(title_of(sentence)[:60])
+        headers = {
+            "X-Strawberry-Confirm": "true",
+            "X-Strawberry-Conversation": conversation.format(number),
+        }
+        said[sentence] = [event.get("x_strawberry", {}) for event in _answered(client, body, headers)]
+    watchers = {each["title"][:60]: each for each in home.ask("/api/watchers")}
+    for sentence, command in sentences.items():
+        made = watchers.get(title_of(sentence)[:60])
         if made is None:
-            wrong.append((sentence, said))
+            wrong.append((sentence, said[sentence]))
             continue
         when, _, steps = _parts(command)
         then, wanted = _untold(made["then"], {}), _untold(steps, words if sentence in GERMAN.values() else {})
@@ -429,7 +443,8 @@ def test_the_others_are_made_of_one_sentence_by_a_model(
         sentence = max(planned, key=said.rfind)
         if seen.tools != ["plan"]:
             watch = f"devices.hub.WatcherSkill.watch({sentence!r})"
-            return Says(text="It is made.") if seen.results else calls("python_exec", code=watch)
+            is_made = seen.messages[-1]["role"] == "tool"
+            return Says(text="It is made.") if is_made else calls("python_exec", code=watch)
         when, values, steps = _parts(planned[sentence])
         # A model names what it was shown.
         assert all(f"{each} = " in said or f"{each}: " in said for each in values.values())
@@ -438,5 +453,6 @@ def test_the_others_are_made_of_one_sentence_by_a_model(
     model.script = reply
     home.cli(*setup_of(model))
     wait_for(lambda: "now other" in home.log("hub"), what="the hub to take the model")
-    wrong = _made_in_the_chat(home, planned, {})
+    # One conversation has one sandbox process.
+    wrong = _made_in_the_chat(home, planned, {}, conversation="planned")
     assert not wrong, "\n".join(map(str, wrong))
