@@ -334,13 +334,12 @@ async def test_a_confirmation_is_asked_in_the_stream_and_counts_once(
 
 
 async def answering_itself(
-    client: httpx.AsyncClient, text: str = "unlock the door", *, allow: bool = False
+    client: httpx.AsyncClient, text: str = "unlock the door", *, allow: bool = False, **headers: str
 ) -> int:
     """Have something done, saying yes to each question, or from now on; return how many there were."""
     asked = 0
-    async with client.stream(
-        "POST", URL, json=says(text, stream=True), headers={"x-strawberry-confirm": "true"}
-    ) as response:
+    headers = {"x-strawberry-confirm": "true", **headers}
+    async with client.stream("POST", URL, json=says(text, stream=True), headers=headers) as response:
         if response.status_code != 200:
             return 0
         async for chunk in chunks(response):
@@ -530,23 +529,34 @@ async def test_what_declares_nothing_asks_before_a_model_calls_it_until_its_owne
         assert done.returncode == 0, done.stderr
 
     environment = environment_of(tmp_path, STRAWBERRY_TOKEN=thinking.admin_token)
-    plain, wish, allowed = PlainSkill(), "devices.nas.PlainSkill.tidy()", "/api/devices/nas/allowed"
+    plain, allowed = PlainSkill(), "/api/devices/nas/allowed"
     await thinking.device("nas", plain)
-    model.script = obedient
+
+    def script(seen: SeenRequest) -> Says:
+        is_done = seen.messages[-1]["role"] == "tool"
+        return Says(text="Done.") if is_done else calls("python_exec", code="devices.nas.PlainSkill.tidy()")
+
+    model.script = script
+    # One conversation has one sandbox process.
+    conversation = {"x-strawberry-conversation": "c"}
     async with thinking.client() as client:
-        await stream(client, says(wish))
+
+        async def questions(*, allow: bool = False) -> int:
+            return await answering_itself(client, "tidy up", allow=allow, **conversation)
+
+        await stream(client, says("tidy up"), **conversation)
         assert (plain.ran, "cannot be given here" in model.requests[-1].results[-1]) == (0, True)
         # What a person does is not asked.
         await client.post("/api/skills/call", json={"device": "nas", "skill": "PlainSkill", "method": "tidy"})
-        assert (plain.ran, await answering_itself(client, wish)) == (1, 1)
-        assert await answering_itself(client, wish, allow=True) == 1
-        assert (await answering_itself(client, wish), plain.ran) == (0, 4)
+        assert (plain.ran, await questions()) == (1, 1)
+        assert await questions(allow=True) == 1
+        assert (await questions(), plain.ran) == (0, 4)
         await allow("--ask")
-        assert await answering_itself(client, wish) == 1
+        assert await questions() == 1
         other = {"method": "PlainSkill.tidy", "digest": "of another"}
         assert (await client.put(allowed, json=other)).status_code == 409
         await allow()
-        assert await answering_itself(client, wish) == 0
+        assert await questions() == 0
         assert (await client.put(allowed, json=other)).json()["detail"].endswith("allowed already")
 
 

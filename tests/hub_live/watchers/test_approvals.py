@@ -14,34 +14,34 @@ from tests.hub_live.watchers.watching import STOP, Watching, decides, script, st
 from tests.model_server import Says, ScriptedModel, calls
 
 
-@pytest.mark.parametrize(
-    ("call", "state"),
-    [
-        ("WatcherSkill.resume('pc')", "paused"),
-        ("WatcherSkill.pause('pc')", "active"),
-        ("WatcherSkill.run('pc')", "active"),
-        ("WatcherSkill.cancel_timer('tea')", "active"),
-        ("CaptureSkill.stop_capture('door')", "active"),
-    ],
-)
 async def test_text_of_strangers_neither_wakes_nor_silences_a_watcher(
-    thinking: Home, model: ScriptedModel, call: str, state: str
+    thinking: Home, model: ScriptedModel
 ) -> None:
     await thinking.device("Bedroom PC", FeedSkill())
-    evil = f"print(devices.bedroom_pc.FeedSkill.news())\nprint(devices.hub.{call})"
-    model.script = [calls("python_exec", code=evil), Says(text="No.")]
+    evil = (
+        "WatcherSkill.resume('paused')",
+        "WatcherSkill.pause('active')",
+        "WatcherSkill.run('active')",
+        "WatcherSkill.cancel_timer('tea')",
+        "CaptureSkill.stop_capture('door')",
+    )
+    news = "print(devices.bedroom_pc.FeedSkill.news())"
+    programs = [calls("python_exec", code=f"{news}\nprint(devices.hub.{call})") for call in evil]
+    model.script = [*programs, Says(text="No.")]
     topic = "devices/bedroom_pc/state/FeedSkill/temperature"
-    watcher = {"name": "pc", "instruction": "tell me", "topics": {"pc": topic}, "predicate": "pc > 40"}
+    watcher = {"instruction": "tell me", "topics": {"pc": topic}, "predicate": "pc > 40"}
     async with thinking.client() as client:
-        made = await client.post("/api/watchers", json=watcher)
-        assert (made.status_code, made.json()["state"]) == (201, "active")
-        if state == "paused":
-            await client.post("/api/watchers/pc/pause")
+        for name in ("active", "paused"):
+            made = await client.post("/api/watchers", json={**watcher, "name": name})
+            assert (made.status_code, made.json()["state"]) == (201, "active")
+        await client.post("/api/watchers/paused/pause")
         await client.post("/api/chat", json={"message": "What is going on?"})
-        shown = (await client.get("/api/watchers/pc")).json()
-    assert len(model.requests) == 2
-    assert "confirmed in" in model.requests[1].results[-1]
-    assert (shown["state"], shown["model_calls"]) == (state, 0)
+        for state in ("active", "paused"):
+            shown = (await client.get(f"/api/watchers/{state}")).json()
+            assert (shown["state"], shown["model_calls"]) == (state, 0)
+    assert len(model.requests) == len(programs) + 1
+    for call, told in zip(evil, model.requests[-1].results, strict=True):
+        assert "confirmed in" in told, call
 
 
 def test_a_call_has_the_approved_value_itself() -> None:
