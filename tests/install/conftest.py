@@ -11,10 +11,12 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[2]
 
 
-def build(target: Path, *, tree: Path = ROOT) -> list[Path]:
+def build(target: Path, *, tree: Path = ROOT, **environment: str) -> list[Path]:
     """Build a tree as ``make dist`` does; gives both wheels and the source archive."""
     command = [sys.executable, str(tree / ".ci" / "dist.py"), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
     assert done.returncode == 0, done.stderr
     return [Path(line) for line in done.stdout.splitlines()]
 
