@@ -983,16 +983,15 @@ async def test_a_model_of_their_own_evaluates_watchers(tmp_path: Path, model: Sc
         assert first.requests == []
 
 
-@pytest.mark.parametrize("approve", [None, False, True])
 async def test_in_a_chat_a_person_confirms_the_predicate_with_its_actions_and_values(
-    thinking: Home, model: ScriptedModel, approve: bool | None
+    thinking: Home, model: ScriptedModel
 ) -> None:
     watched = await thinking.device("nas", camera := CameraSkill())
     make = f"""
 try:
-    topics, actions = {{"disk": "devices/{watched.id}/state/SystemSkill/disk"}}, [{STOP!r}]
+    topics, actions = {{{{"disk": "devices/{watched.id}/state/SystemSkill/disk"}}}}, [{STOP!r}]
     create = devices.hub.WatcherSkill.create_watcher
-    print(create("full", topics, {INSTRUCTION!r}, on_change=True, actions=actions))
+    print(create({{name!r}}, topics, {INSTRUCTION!r}, on_change=True, actions=actions))
 except Exception as error:
     print(error)
 """
@@ -1000,36 +999,39 @@ except Exception as error:
     def reply(seen: SeenRequest) -> Reply:
         if seen.tools == ["propose"]:
             return calls("propose", predicate="disk > 95")
-        return Says(text="So be it.") if seen.results else calls("python_exec", code=make)
+        is_made = seen.messages[-1]["role"] == "tool"
+        return Says(text="So be it.") if is_made else calls("python_exec", code=make.format(name=name))
 
     model.script = reply
-    async with thinking.client() as client:
-        watching = Watching(thinking, watched, camera, client)
-        with thinking.hub.live.feed.follow(watching.topic(), lambda _: None):
-            await thinking.hub.live.feed.settled()
-            await watching.disk(80)
-        headers = {} if approve is None else {"X-Strawberry-Confirm": "true"}
-        body = says("Stop the camera above 95 %.", stream=True)
-        questions = []
-        async with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
-            async for chunk in chunks(response):
-                for event in events_of([chunk]):
-                    if event["kind"] == "confirmation":
-                        questions.append(event["arguments"])
-                        path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
-                        await client.post(path, json={"approve": approve})
-        shown = await watching.show()
     expected = {
         "predicate": "disk > 95",
         "actions": [{"path": STOP, "arguments": {}}],
         "latest": {"disk": 80},
     }
-    assert [{key: asked[key] for key in expected} for asked in questions] == [expected] * (
-        approve is not None
-    )
-    assert (shown["state"], shown["predicate"]) == ("active" if approve else "draft", "disk > 95")
-    told = model.requests[-1].results[-1]
-    assert ("'strawberry watchers approve full' shows it and lets it begin" in told) is not approve
+    async with thinking.client() as client:
+        watching = Watching(thinking, watched, camera, client)
+        with thinking.hub.live.feed.follow(watching.topic(), lambda _: None):
+            await thinking.hub.live.feed.settled()
+            await watching.disk(80)
+        for name, approve in (("unasked", None), ("denied", False), ("approved", True)):
+            headers = {"X-Strawberry-Conversation": "c"}
+            if approve is not None:
+                headers["X-Strawberry-Confirm"] = "true"
+            body = says("Stop the camera above 95 %.", stream=True)
+            questions = []
+            async with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
+                async for chunk in chunks(response):
+                    for event in events_of([chunk]):
+                        if event["kind"] == "confirmation":
+                            questions.append(event["arguments"])
+                            path = f"/api/turns/{event['turn']}/confirmations/{event['id']}"
+                            await client.post(path, json={"approve": approve})
+            shown = await watching.show(name)
+            asked = [{key: question[key] for key in expected} for question in questions]
+            assert asked == [expected] * (approve is not None), name
+            assert (shown["state"], shown["predicate"]) == ("active" if approve else "draft", "disk > 95")
+            told, hint = model.requests[-1].results[-1], f"'strawberry watchers approve {name}' shows it"
+            assert (f"{hint} and lets it begin" in told) is not approve
 
 
 async def test_a_proposal_that_cannot_be_read_is_tried_once_more_with_the_error(
