@@ -21,7 +21,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from starlette import routing
 
 from agent_core.search import directory
-from agent_core.search.synonyms import Stemmer
+from agent_core.search.ranking import Stemmer
 from agent_core.sentences import understanding
 from agent_core.sentences.index import SentenceIndex
 from agent_core.skills.loading import exposure

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from chat.tasks import happens, open_tasks
 from contracts.chat.vocabulary import Vocabulary
@@ -18,11 +19,14 @@ from voice import limits
 from voice.engines import Grammar, Transcript
 from voice.opening import Engines, open_engines, open_loudspeaker, open_microphone
 from voice.pipeline import Activity, Chat, MayAnswer, Pipeline
-from voice.satellite.opening import open_satellite
 from voice.satellite.satellite import Names, Satellite, listen
+from voice.serving import open_server
 from voice.settings import SatelliteSettings, VoiceSettings
 
 _log = logging.getLogger(__name__)
+
+_PORTS: Final = {"wyoming": 10_700, "esphome": 6_053}
+"""Those that Home Assistant expects."""
 
 
 @dataclass(eq=False)
@@ -218,3 +222,26 @@ class VoiceService:
         if state != self.state:
             self.state = state
             self.changed()
+
+
+@asynccontextmanager
+async def open_satellite(settings: SatelliteSettings, device: Satellite, names: Names) -> AsyncIterator[int]:
+    """Serve for as long as the context is open; it yields its port.
+
+    Raises:
+        ConfigError: If it cannot listen there, or others than those allowed could use it.
+        SpeechError: If a package is not installed.
+    """
+    if settings.protocol == "wyoming":
+        from voice.satellite.wyoming import wyoming_satellite
+
+        serve, protocol = wyoming_satellite(device, names), "Wyoming"
+    else:
+        from voice.satellite.esphome import esphome_satellite
+
+        serve, protocol = esphome_satellite(device, names), "ESPHome"
+    port = _PORTS[settings.protocol] if settings.port is None else settings.port
+    async with open_server(
+        serve, host=settings.host, port=port, allow=settings.allow, protocol=protocol
+    ) as opened:
+        yield opened

@@ -1,6 +1,7 @@
 """The event loop of one skill, in a thread of its own: what blocks there stops that skill alone."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import linecache
@@ -170,16 +171,22 @@ class Work(asyncio.Future[T]):
             self._task.cancel()
 
     def _ended(self, task: asyncio.Task[T]) -> None:
-        # The home loop may be closed by now: then nothing waits for it.
-        with contextlib.suppress(RuntimeError):
-            self.get_loop().call_soon_threadsafe(self._settle, task)
+        settle(self, task)
 
-    def _settle(self, task: asyncio.Task[T]) -> None:
-        if self.done():
+
+def settle(future: asyncio.Future[T], ended: asyncio.Future[T] | concurrent.futures.Future[T]) -> None:
+    """Let a future of another thread's loop end as something here has ended."""
+
+    def end() -> None:
+        if future.done():
             return
-        if task.cancelled():
-            self.cancel()
-        elif (error := task.exception()) is not None:
-            self.set_exception(error)
+        if ended.cancelled():
+            future.cancel()
+        elif (error := ended.exception()) is not None:
+            future.set_exception(error)
         else:
-            self.set_result(task.result())
+            future.set_result(ended.result())
+
+    # That loop may be closed by now: then nothing waits for it.
+    with contextlib.suppress(RuntimeError):
+        future.get_loop().call_soon_threadsafe(end)

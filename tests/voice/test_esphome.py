@@ -14,8 +14,8 @@ from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
 from tests.requirements import require
 from tests.voice.test_satellite import NAMES, QUIET, SPEECH, WORD, OneWord, Recorder
-from voice.satellite.opening import open_satellite
 from voice.satellite.satellite import Satellite
+from voice.service import open_satellite
 from voice.settings import SatelliteSettings
 
 require(find_spec("aioesphomeapi") is not None, "pip install -e '.[esphome]'")

@@ -22,8 +22,8 @@ from chat.tasks import open_tasks
 from contracts.errors import ConfigError, SoundError
 from tests.hub_agent.home import wait_for
 from tests.hub_registry.spokes import eventually
-from voice.satellite.opening import open_satellite
 from voice.satellite.satellite import Names, Satellite, listen
+from voice.service import open_satellite
 from voice.settings import SatelliteSettings
 from voice.sound.audio import Loudspeaker, Sound
 

@@ -1,7 +1,7 @@
 """One call of one method, in a thread, in a task or elsewhere, to its end."""
 
 import asyncio
-import contextlib
+import concurrent.futures
 import contextvars
 import inspect
 import logging
@@ -17,7 +17,7 @@ from agent_core.skills.loading.exposure import LoadedMethod, LoadedSkill
 from agent_core.skills.results import to_json
 from agent_core.skills.schema import MethodSchema
 from agent_core.skills.skill import SkillCancelled, set_cancel_flag
-from agent_core.skills.skill_loop import SkillLoop, Work
+from agent_core.skills.skill_loop import SkillLoop, Work, settle
 from contracts.devices.registration import Method, Registration
 from contracts.errors import CallError, ErrorCode, StrawberryError
 from contracts.text import storable
@@ -203,28 +203,17 @@ def in_thread(function: Callable[[], T], *, name: str) -> asyncio.Future[T]:
     Returns:
         A future of the running loop; cancelling it does not stop the function.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if isinstance(error, asyncio.CancelledError):
-            future.cancel()
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def run() -> None:
-        result, error = None, None
+        ended = concurrent.futures.Future[T]()
         try:
-            result = function()
-        except BaseException as raised:  # noqa: BLE001 - the future has it
-            error = raised
-        # The loop may be closed by now: then nothing waits for the result.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result, error)
+            ended.set_result(function())
+        except asyncio.CancelledError:
+            ended.cancel()
+        except BaseException as error:  # noqa: BLE001 - the future has it
+            ended.set_exception(error)
+        settle(future, ended)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
