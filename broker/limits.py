@@ -74,7 +74,7 @@ NATS_LOGIN_S: Final = 5.0
 NATS_RECONNECT_S: Final = 0.25
 """Wait before the hub tries a node again: no one can log in without it."""
 NATS_TOLD_S: Final = 600
-"""How long an error of a connection to a node is not told again."""
+"""How long an error of a node, or of a connection to it, is not told again."""
 NATS_RETRY_S: Final = (NATS_RECONNECT_S, 15.0)
 """The same, first and longest, after an unexpected error."""
 NATS_LOST_S: Final = 10.0

@@ -14,6 +14,7 @@ from bus.ports import listen, try_port
 from bus.processes import keep_running, lines_of, open_process, output_of, send_signal, terminate, tied
 from contracts.addresses import reachable
 from contracts.errors import ConfigError
+from contracts.rates import TokenBuckets
 
 __all__ = ["BrokerProcess", "free_ports"]
 
@@ -30,15 +31,24 @@ class BrokerProcess:
         name: Of the program, for people.
         endpoints: Where it listens once it is ready.
         errors: What its lines about an error contain.
+        tells: What those of its lines contain that are logged while it runs.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], endpoints: Sequence[Endpoint], *, errors: Sequence[str]
+        self,
+        name: str,
+        command: Sequence[str],
+        endpoints: Sequence[Endpoint],
+        *,
+        errors: Sequence[str],
+        tells: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._command = command
         self._endpoints = endpoints
         self._errors = errors
+        self._tells = tells
+        self._telling = TokenBuckets(burst=1, per_second=1 / limits.NATS_TOLD_S)
         self._look: Final = f"Start it again with --debug to see the log of {name}."
         self._process: asyncio.subprocess.Process | None = None
         self._said: deque[str] = deque(maxlen=limits.BROKER_LOG_LINES)
@@ -133,9 +143,11 @@ class BrokerProcess:
             stderr=asyncio.subprocess.PIPE,
         )
         async with starting as self._process:
-            async for line in lines_of(output_of(self._process.stderr)):
-                self._said.append(line.rstrip())
-                _log.debug("%s: %s", self._name, line.rstrip())
+            async for each in lines_of(output_of(self._process.stderr)):
+                line = each.rstrip()
+                self._said.append(line)
+                is_told = any(mark in line and self._telling.take(mark) for mark in self._tells)
+                _log.log(logging.WARNING if is_told else logging.DEBUG, "%s: %s", self._name, line)
             await self._process.wait()
 
     def _cause(self) -> str:

@@ -65,7 +65,10 @@ async def open_nats_server(directory: Path, keys: NodeKeys, node: Node) -> Async
     file = directory / "nats.conf"
     write_private(file, render(node, keys, name=name_of(node, directory), store=directory / "store").encode())
     endpoints = [(node.host, port) for port in node.ports.values()]
-    process = BrokerProcess("NATS", [str(binary), "-c", str(file)], endpoints, errors=("[FTL]", "rror"))
+    command = [str(binary), "-c", str(file)]
+    # What keeps a node from having what the others have.
+    tells = ("no space left", "Duplicate Server Name")
+    process = BrokerProcess("NATS", command, endpoints, errors=("[FTL]", "rror"), tells=tells)
     async with process.running():
         running = RunningNats(node, process)
         _log.info("NATS started at %s", running.url)

@@ -24,6 +24,7 @@ from broker.nats import streams
 from broker.nats.callout import Callout
 from broker.nats.keys import NatsKeys
 from broker.nats.logins import NatsAccess, NatsLogins, error_log, open_nats
+from broker.process import BrokerProcess
 from bus.link import open_link
 from bus.link.connection import SubscriptionRefused
 from contracts.access import Principal
@@ -369,6 +370,21 @@ def test_without_its_packages_one_line_says_what_to_install(words: list[str], tm
     told, hint = done.stderr.splitlines()
     assert (done.returncode, told) == (1, "strawberry: NATS is not installed")
     assert "[nats]" in hint
+
+
+async def test_what_keeps_a_node_from_storing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "broker.process")
+    full = "[ERR] write error: no space left on device"
+    program = (
+        f"import sys, time; print({full!r}, {full!r}, 'told', sep='\\n', file=sys.stderr); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", program]
+    node = BrokerProcess("NATS", command, (), errors=(), tells=("no space left",))
+    async with node.running():
+        await eventually(lambda: "told" in caplog.text)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == [
+        f"NATS: {full}"
+    ]
 
 
 async def test_errors_that_take_turns_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
