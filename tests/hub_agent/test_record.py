@@ -1,5 +1,6 @@
 """The record of conversations at the hub: what is recorded, and who reads, hands in and deletes what."""
 
+import ast
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -52,6 +53,20 @@ async def answered(record: ConversationRecord, turn: Turn) -> None:
     await record.begin(turn)
     turn.emit(TurnFinal(answer=f"{turn.id}!", mode="online"))
     await record.end(turn)
+
+
+def test_a_new_row_has_lists_of_its_own_for_which_no_source_is_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed: list[str] = []
+    parse = ast.parse
+    with monkeypatch.context() as patched:
+        patched.setattr(ast, "parse", lambda source: parsed.append(source) or parse(source))
+        one, two = (TurnRow(user=ANN, turn=name, state="running", instance="main", at=NOON) for name in "ab")
+    one.did.append("rang the bell")
+    one.files.append({"name": "bell.txt"})
+
+    assert (two.did, two.files, parsed) == ([], [], [])
 
 
 async def test_a_row_that_was_altered_does_not_make_a_page_of_history_short(
