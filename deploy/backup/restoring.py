@@ -66,7 +66,8 @@ def complete(home: Home) -> Path | None:
         Where the old files are; None where there were none.
 
     Raises:
-        ConfigError: If a broker or a spoke of this home runs, or the database cannot be written.
+        ConfigError: If a broker or a spoke of this home runs, another hub uses its database, or that cannot
+            be written.
     """
     check_unused(home)
     files = staged_files(home)

@@ -230,8 +230,11 @@ def _unusable(url: URL, error: object) -> ConfigError:
     hint = "Look at the URL (in strawberry.toml: [database] url), and whether the server runs."
     if getattr(error, "sqlstate", None) == _NO_SCHEMA:
         hint = "Make the schema of [home] name: CREATE SCHEMA NAME AUTHORIZATION USER."
-    elif login is not None and (login.needs_password or login.used_password):
+    elif login is not None and login.needs_password:
         hint = "Write the user's password to ~/.pgpass, as HOST:PORT:DATABASE:USER:PASSWORD."
+    elif login is not None and login.used_password:
+        # It may be wrong, or good and something else is.
+        hint = "Look at the URL (in strawberry.toml: [database] url), and at the password in ~/.pgpass."
     return ConfigError(
         "the database {url} cannot be used: {reason}", url=shown(url), reason=_shortened(error), hint=hint
     )

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlmodel import Session, select
@@ -18,7 +20,7 @@ from hub_agent.tables import EventRow, TurnRow
 from hub_registry.access.accounts import Accounts
 from hub_registry.access.hub_key import load_hub_key
 from hub_registry.storage.copying import copy_rows
-from hub_registry.storage.postgresql import PostgreSQL, parsed
+from hub_registry.storage.postgresql import PostgreSQL, _unusable, parsed
 from hub_registry.storage.schema import tables_of_postgresql
 from hub_registry.storage.sqlite import SQLite
 from hub_registry.storage.store import open_store
@@ -140,6 +142,25 @@ async def test_a_database_of_an_earlier_version_is_no_reason_to_update(url: str)
     with pytest.raises(ConfigError) as refused:
         PostgreSQL(url)
     assert "This version is newer" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("needs_password", "used_password", "hint"),
+    [
+        (True, False, "Write the user's password to ~/.pgpass"),
+        # With a good password, too, the database may be missing.
+        (False, True, "Look at the URL"),
+        (False, False, "whether the server runs"),
+    ],
+)
+def test_a_password_is_asked_for_only_where_there_is_none(
+    needs_password: bool, used_password: bool, hint: str
+) -> None:
+    import psycopg
+
+    login: Any = SimpleNamespace(needs_password=needs_password, used_password=used_password)
+    refused = psycopg.OperationalError('database "home" does not exist', pgconn=login)
+    assert hint in _unusable(parsed("postgresql://home@db.lan/home"), refused).hint
 
 
 async def test_key_and_database_belong_together(url: str, tmp_path: Path) -> None:
