@@ -147,7 +147,7 @@ def _to_copy(label: str, line: str) -> str:
 
 def _framed(title: str, content: str, script: str, connection: HTTPConnection) -> HTMLResponse:
     base, theme = connection.scope.get("root_path", ""), theme_of(connection)
-    page = Template((files("hub_web") / "door.html").read_text("utf-8")).substitute(
+    page = _frame().substitute(
         language=LANGUAGE.get(),
         scheme="light dark" if theme == "auto" else theme,
         theme=theme,
@@ -173,6 +173,11 @@ def _field(name: str, label: str, autocomplete: str, *, required: bool = True) -
         f'<input id="{name}" name="{name}" type="{kind}" autocomplete="{autocomplete}" autocapitalize="none" '
         f'spellcheck="false"{" required" if required else ""}>'
     )
+
+
+@cache
+def _frame() -> Template:
+    return Template((files("hub_web") / "door.html").read_text("utf-8"))
 
 
 @cache

@@ -21,8 +21,8 @@ Cell = str | Callable[[], Any] | None
 Made = TypeVar("Made", bound=ui.element)
 T = TypeVar("T")
 Handler = Callable[[], Awaitable[Any] | Any]
-Show = Callable[[], Awaitable[None]]
-"""Reads something and shows it."""
+Callback = Callable[[], Awaitable[None]]
+"""What a part of a page calls and waits for, mostly to read something and show it."""
 
 
 class Words(ui.element):
@@ -273,7 +273,7 @@ def as_json(value: Any, *, label: str = "") -> ui.element:
     return code(json.dumps(value, indent=2, ensure_ascii=False), label=label)
 
 
-def one_at_a_time(read: Show) -> Show:
+def one_at_a_time(read: Callback) -> Callback:
     """Make a function that reads and shows something run once at a time, and once more if called meanwhile.
 
     So an older answer never replaces a newer one.

@@ -15,6 +15,7 @@ __all__ = [
     "language_names",
     "lasting",
     "milliseconds",
+    "size",
     "text",
 ]
 

@@ -332,7 +332,7 @@ class View:
     def menu_item(self, label: str, on_click: sb.Handler) -> ui.menu_item:
         return ui.menu_item(label, self.showing(on_click)).props("role=menuitem")
 
-    def showing(self, handler: sb.Handler) -> sb.Show:
+    def showing(self, handler: sb.Handler) -> sb.Callback:
         """Make a handler show at once, at the top of the page, that it is under way."""
 
         async def run() -> None:
@@ -364,7 +364,7 @@ class View:
         open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]],
         on_event: Callable[[T], Any],
         *,
-        on_open: sb.Show | None = None,
+        on_open: sb.Callback | None = None,
     ) -> Callable[[], object]:
         """Call a function with each answer of a stream, as long as the page is there.
 
@@ -405,12 +405,12 @@ class View:
 
         return self.run(run(), name="follow")
 
-    def follow_devices(self, show: sb.Show, *, every_s: float) -> None:
+    def follow_devices(self, show: sb.Callback, *, every_s: float) -> None:
         """Call a function whenever a device has changed, and every so many seconds."""
         self.follow(partial(self.api.follow, world.follow, world.Wanted(kind="device")), lambda _: show())
         ui.timer(every_s, show, immediate=False)
 
-    def follow_events(self, on_open: sb.Show) -> None:
+    def follow_events(self, on_open: sb.Callback) -> None:
         """Follow the events of the home in one stream; `on_open` loads the state whenever it has opened."""
         self.follow(partial(self.api.follow, events.follow), self._happened, on_open=on_open)
 

@@ -7,7 +7,7 @@ two cores one is theirs: three processes that import at once would keep each oth
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from contracts import own_version
@@ -75,7 +75,17 @@ async def run_up(home: Home, *, options: UpOptions, report: Reporter, restart: R
         )
         if moved is not None:
             report.state("port", f"  {moved}", port=options.ports.mqtt)
-        await _Start(home, options, report, restart, stack, wanted, is_run, broker).run()
+        starting = _Start(
+            home,
+            options=options,
+            report=report,
+            restart=restart,
+            stack=stack,
+            wanted=wanted,
+            is_run=is_run,
+            broker=broker,
+        )
+        await starting.run()
 
 
 def _names_broker(home: Home) -> bool:
@@ -102,6 +112,7 @@ class _Start:
     """
 
     home: Home
+    _: KW_ONLY
     options: UpOptions
     report: Reporter
     restart: Restart

@@ -48,7 +48,7 @@ class _Steps:
                 sb.Words("p", text("That is all. Your home is ready."), "sb-strong")
                 view.link(text("To the start page"), "/")
 
-    async def _step(self, name: Step, title: str, build: sb.Show, *, done: bool, is_open: bool) -> None:
+    async def _step(self, name: Step, title: str, build: sb.Callback, *, done: bool, is_open: bool) -> None:
         with ui.element("li"), ui.element("details").classes("sb-card sb-fold") as fold:
             fold.props["open"] = is_open
             with ui.element("summary"):
@@ -71,7 +71,7 @@ class _Steps:
 
     # -- the steps: name, title, whether it is done, and what makes its content ---------------------------
 
-    async def _model(self) -> tuple[Step, str, bool, sb.Show]:
+    async def _model(self) -> tuple[Step, str, bool, sb.Callback]:
         found = await view.api(models.list_models)
 
         async def build() -> None:
@@ -84,7 +84,7 @@ class _Steps:
 
         return "model", text("Add a language model"), bool(found.models), build
 
-    async def _chat(self) -> tuple[Step, str, bool, sb.Show]:
+    async def _chat(self) -> tuple[Step, str, bool, sb.Callback]:
         asked = await view.api(list_conversations, 1)
 
         async def build() -> None:
@@ -92,7 +92,7 @@ class _Steps:
 
         return "chat", text("Try it"), bool(asked), build
 
-    async def _phone(self) -> tuple[Step, str, bool, sb.Show]:
+    async def _phone(self) -> tuple[Step, str, bool, sb.Callback]:
         found = await view.api(show_lan)
 
         async def build() -> None:
@@ -100,7 +100,7 @@ class _Steps:
 
         return "phone", text("Open it on your phone"), bool(found.url), build
 
-    async def _device(self) -> tuple[Step, str, bool, sb.Show]:
+    async def _device(self) -> tuple[Step, str, bool, sb.Callback]:
         joined = [each for each in await view.api(list_devices) if each.state in ("online", "offline")]
 
         async def build() -> None:
@@ -111,7 +111,7 @@ class _Steps:
         # One of them is this machine's own.
         return "device", text("Add a device"), len(joined) > 1, build
 
-    async def _home_assistant(self) -> tuple[Step, str, bool, sb.Show]:
+    async def _home_assistant(self) -> tuple[Step, str, bool, sb.Callback]:
         health = (await view.api(show_system)).home_assistant
 
         async def build() -> None:
@@ -124,7 +124,7 @@ class _Steps:
 
         return "home-assistant", "Home Assistant", health is not None and health.connected, build
 
-    async def _people(self) -> tuple[Step, str, bool, sb.Show]:
+    async def _people(self) -> tuple[Step, str, bool, sb.Callback]:
         known = await view.api(list_users)
 
         async def build() -> None:

@@ -148,7 +148,7 @@ def _token_name(token: TokenSummary) -> None:
             sb.badge(text("this one"), "accent")
 
 
-async def _new_token(show: sb.Show) -> None:
+async def _new_token(show: sb.Callback) -> None:
     own = ("chat", "call", "confirm", "say_yes")
     admins = ("admin", "metrics") if view.is_admin else ()
     allowed = {name: _scopes()[name] for name in (*own, *admins)}
@@ -205,7 +205,7 @@ async def _people() -> None:
     await show()
 
 
-def _person_tools(user: UserAnswer, show: sb.Show) -> None:
+def _person_tools(user: UserAnswer, show: sb.Callback) -> None:
     with sb.row().classes("sb-end"):
         tip = text("Code for {name}", name=user.name)
         view.button(text("Code"), partial(_code, user), icon="pin", tip=tip)
@@ -216,7 +216,7 @@ def _person_tools(user: UserAnswer, show: sb.Show) -> None:
             view.button(text("Remove"), partial(_remove, user, show), kind="danger", tip=tip)
 
 
-async def edit_person(user: UserAnswer | None, show: sb.Show) -> None:
+async def edit_person(user: UserAnswer | None, show: sb.Callback) -> None:
     """Ask for the name and the role of a person, or of a new one."""
 
     async def save() -> None:
@@ -258,7 +258,7 @@ def _show_code(made: CodeAnswer) -> None:
     _once(title, made.link, more, drawn=made.reachable)
 
 
-async def _remove(user: UserAnswer, show: sb.Show) -> None:
+async def _remove(user: UserAnswer, show: sb.Callback) -> None:
     more = text(
         "Their sessions end and what is theirs is deleted; their devices are revoked and become yours."
     )

@@ -33,7 +33,7 @@ class HomeAssistantForm:
         done: Called once Home Assistant has taken the token.
     """
 
-    def __init__(self, done: sb.Show) -> None:
+    def __init__(self, done: sb.Callback) -> None:
         self._done = done
         self._found = sb.stack().props("aria-live=polite")
         with ui.element("div").classes("sb-form"):

@@ -183,7 +183,7 @@ async def add_device(
         shared = switch(text("For everybody at home"), True)
 
 
-def _asking(asking: list[Waiting], show: sb.Show) -> None:
+def _asking(asking: list[Waiting], show: sb.Callback) -> None:
     """Show the devices that ask to join; their codes are not shown here but on their own screens."""
     with sb.card(text("Devices that ask to join"), icon="sensors"):
         sb.Words("p", text("Press “Enter a code” and type the code that the device shows."), "sb-muted")
@@ -198,7 +198,7 @@ def _asking(asking: list[Waiting], show: sb.Show) -> None:
                 view.button(text("Refuse"), partial(refuse, each.code, show), kind="danger")
 
 
-async def refuse(code: str, show: sb.Show) -> None:
+async def refuse(code: str, show: sb.Callback) -> None:
     """Refuse a device that asks to join."""
     await view.api(operations.refuse, code)
     await show()

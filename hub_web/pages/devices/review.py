@@ -25,7 +25,7 @@ class Review:
         on_decided: Called after a decision.
     """
 
-    def __init__(self, device: str, on_decided: sb.Show) -> None:
+    def __init__(self, device: str, on_decided: sb.Callback) -> None:
         self._device = device
         self._on_decided = on_decided
         self._place = ui.element("div")

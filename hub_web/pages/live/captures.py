@@ -66,7 +66,7 @@ async def captures() -> None:
     await show()
 
 
-def _card(capture: CaptureInfo, values: Mapping[Place, str], show: sb.Show) -> None:
+def _card(capture: CaptureInfo, values: Mapping[Place, str], show: sb.Callback) -> None:
     states: dict[RecordingState, tuple[str, sb.Tone]] = {
         "active": (text("recording"), "good"),
         "stopped": (text("stopped"), "plain"),
@@ -107,7 +107,7 @@ def _value(chosen: TopicChoice, values: Mapping[Place, str]) -> str:
     return text("several values") if {"+", "#"} & set(chosen.topic.split("/")) else chosen.topic
 
 
-async def _stop(capture: str, show: sb.Show) -> None:
+async def _stop(capture: str, show: sb.Callback) -> None:
     if await view.ask(text("Stop {name}?", name=capture), text("Its files stay."), yes=text("Stop")):
         await view.api(operations.stop, capture)
         await show()
@@ -149,7 +149,7 @@ def _file(path: str, file: CapturedFile) -> tuple[sb.Cell, ...]:
     )
 
 
-async def _ask(values: Mapping[Place, str], show: sb.Show) -> None:
+async def _ask(values: Mapping[Place, str], show: sb.Callback) -> None:
     async def start() -> None:
         lines = (line.strip() for line in (topics.value or "").splitlines())
         named = [*chosen.value, *((link.value, line) for line in lines if line)]

@@ -61,7 +61,7 @@ async def memory() -> None:
     await show()
 
 
-def _entry(entry: ShownEntry, show: sb.Show, names: dict[str, str]) -> None:
+def _entry(entry: ShownEntry, show: sb.Callback, names: dict[str, str]) -> None:
     with ui.element("li").classes("sb-entry-row"):
         with sb.stack().classes("sb-tight sb-grow"):
             sb.Words("p", entry.text, "sb-text")
@@ -86,7 +86,7 @@ def _entry(entry: ShownEntry, show: sb.Show, names: dict[str, str]) -> None:
             view.tool(icon, tip, partial(act, show, entry))
 
 
-async def _edit(show: sb.Show, entry: ShownEntry | None = None) -> None:
+async def _edit(show: sb.Callback, entry: ShownEntry | None = None) -> None:
     """Ask for the words of an entry, or of a new one."""
 
     async def save() -> None:
@@ -112,7 +112,7 @@ async def _edit(show: sb.Show, entry: ShownEntry | None = None) -> None:
             private = switch(text("Only for me"))
 
 
-async def _forget(show: sb.Show, entry: ShownEntry) -> None:
+async def _forget(show: sb.Callback, entry: ShownEntry) -> None:
     await view.api(memories.forget, entry.id)
     view.notify(text("Forgotten. Undo brings it back."))
     await show()

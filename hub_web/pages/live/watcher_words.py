@@ -96,7 +96,7 @@ class SentenceForm:
         on_model: Opens the form of a watcher for which a model decides.
     """
 
-    def __init__(self, watcher: WatcherSummary | None = None, on_model: sb.Show | None = None) -> None:
+    def __init__(self, watcher: WatcherSummary | None = None, on_model: sb.Callback | None = None) -> None:
         self._watcher = watcher
         self._on_model = on_model
         self._values: dict[str, WatchedValue] = {}

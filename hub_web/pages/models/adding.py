@@ -36,7 +36,7 @@ class Adding:
         done: Called once it was written.
     """
 
-    def __init__(self, settings: ModelSettings, done: sb.Show) -> None:
+    def __init__(self, settings: ModelSettings, done: sb.Callback) -> None:
         self._settings = settings
         self._done = done
         self._tiles: dict[str, ui.button] = {}

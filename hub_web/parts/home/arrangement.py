@@ -64,7 +64,7 @@ class Arrangement:
         star = partial(self._change, card_id, among, star=not card.star)
         hide = partial(self._change, card_id, among, hidden=not card.hidden)
         unstar = ("star", text("Remove from favourites"), star)
-        tools: list[tuple[str, str, sb.Show | None]] = [
+        tools: list[tuple[str, str, sb.Callback | None]] = [
             unstar if card.star else ("star_border", text("Add to favourites"), star),
             ("visibility_off", text("Show"), hide) if card.hidden else ("visibility", text("Hide"), hide),
             ("arrow_upward", text("Move up"), self._moving(card_id, place - 1, among)),
@@ -106,7 +106,7 @@ class Arrangement:
             await self._save()
             self._on_change()
 
-    async def _act(self, act: sb.Show, pressed: tuple[str, int]) -> None:
+    async def _act(self, act: sb.Callback, pressed: tuple[str, int]) -> None:
         await act()
         self._show_again(pressed)
 
@@ -123,7 +123,7 @@ class Arrangement:
         self._cards[card_id] = HomeCard.model_validate({**known, **changed})
         await self._save()
 
-    def _moving(self, card_id: str, to: int, among: Sequence[str]) -> sb.Show | None:
+    def _moving(self, card_id: str, to: int, among: Sequence[str]) -> sb.Callback | None:
         return partial(self._move, card_id, among[to], among) if 0 <= to < len(among) else None
 
     async def _move(self, card_id: str, target: str, among: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ class MessageBox:
         done: Called by a button below the answer.
     """
 
-    def __init__(self, said: str = "", done: sb.Show | None = None) -> None:
+    def __init__(self, said: str = "", done: sb.Callback | None = None) -> None:
         self._done = done
         self._conversation = uuid7()
         self._running: Feed | None = None
