@@ -154,8 +154,7 @@ class Engine:
     async def save(self) -> None:
         """Write what changes too often to be written each time; tell what was not decided before the end."""
         for watched in list(self._watched.values()):
-            # The steps that are being done are reported when the hub starts, and not done again.
-            rises = watched.rises - bool(watched.row.then and watched.row.done)
+            rises = self._undecided(watched)
             if rises > 0 and watched.row.armed:  # it is over
                 await self.evaluations.announcer.failure(watched.row, watched.occasion, "the hub was stopped")
                 watched.row.pending = ""
@@ -171,13 +170,21 @@ class Engine:
         """
         watched = self._watched[name]
         watched.ask()
-        return await self._decide(watched, occasion, watched.rises)
+        return await self._decide(watched, occasion)
+
+    def _undecided(self, watched: Watched) -> int:
+        """Return how often the predicate became true without a decision that is stored.
+
+        What is being done of one that is stored is reported when the hub starts, and not done again.
+        """
+        last = self.evaluations.store.last.get(watched.row.name)
+        is_stored = last is not None and last.at.timestamp() >= watched.asked_at
+        return watched.rises - (watched.asked if watched.phase.is_asking and is_stored else 0)
 
     async def _decide(
         self,
         watched: Watched,
         occasion: str,
-        rises: int,
         *,
         seen: Mapping[str, Seen] | None = None,
         first: int | None = None,
@@ -185,7 +192,7 @@ class Engine:
         try:
             if (objection := await self.evaluations.objection(watched.row)) is not None:
                 return await self._pause(watched, objection)
-            watched.asked_at = time.time()
+            watched.asked_at = now().timestamp()
             if watched.row.then:
                 seen = self.history.seen(watched) if seen is None else seen
                 entry = await self._steps.run(
@@ -204,11 +211,11 @@ class Engine:
                     gaps=self.history.missed_by(watched),
                     is_current=lambda: self._is_current(watched),
                     # Each alarm is reported; that the model fails again when asked again is not.
-                    tells_failure=bool(rises) or not watched.has_failed,
+                    tells_failure=bool(watched.asked) or not watched.has_failed,
                 )
         finally:
             is_over = watched.is_over
-            watched.decide(rises)
+            watched.decide()
             if watched.rises and watched.row.armed and is_over:  # it fired again meanwhile, for a moment
                 watched.row.pending = watched.occasion
                 self._unsaved[watched.row.name] = watched.row
@@ -367,7 +374,7 @@ class Engine:
         row = watched.row
         if watched.is_step_due(now):
             watched.ask()
-            evaluation = self._evaluate(watched, "The delay is over.", 0, first=row.step)
+            evaluation = self._evaluate(watched, "The delay is over.", first=row.step)
             self.tasks.create_task(evaluation, name=f"watcher {row.name}")
         if row.snoozed_until is not None:
             watched.drop()
@@ -402,7 +409,7 @@ class Engine:
             self.traces.add(watched.row.name, now, "its values are those that it decided on last")
         elif self.evaluations.limits.take_evaluation(watched.row):
             watched.ask()
-            evaluation = self._evaluate(watched, watched.occasion, watched.rises, seen=seen)
+            evaluation = self._evaluate(watched, watched.occasion, seen=seen)
             self.tasks.create_task(evaluation, name=f"watcher {watched.row.name}")
         else:
             watched.hold(now + limits.LEAST_EVERY_S)
@@ -412,15 +419,14 @@ class Engine:
         self,
         watched: Watched,
         occasion: str,
-        rises: int,
         *,
         seen: Mapping[str, Seen] | None = None,
         first: int | None = None,
     ) -> None:
-        if rises > 1:
+        if (rises := watched.asked) > 1:
             occasion = Phrase("{occasion}, the last of {rises} times", occasion=occasion, rises=rises)
         try:
-            await self._decide(watched, occasion, rises, seen=seen, first=first)
+            await self._decide(watched, occasion, seen=seen, first=first)
         except Exception as error:  # noqa: BLE001 - the other watchers go on
             is_known = isinstance(error, StrawberryError)
             _log.error("watcher %s: %s", watched.row.name, error, exc_info=not is_known)

@@ -30,6 +30,7 @@ class Watched:
         since: When it began to be followed.
         rises: How often the predicate became true since the model was asked: it is then asked also where the
             predicate is false again by that time, as a door that opened and closed.
+        asked: How many of these the model was asked about last.
         has_new: Whether a value came since the model was asked.
         last: The newest decision.
         asks: By name, when its method is asked next; infinite while it is asked.
@@ -50,6 +51,7 @@ class Watched:
     asked_at: float = -math.inf
     since: float = field(default_factory=time.time)
     rises: int = 0
+    asked: int = 0
     has_new: bool = False
     recheck: Backoff = field(
         default_factory=lambda: Backoff(limits.RECHECK_S, limits.LONGEST_RECHECK_S, jitter=0.0)
@@ -77,12 +79,12 @@ class Watched:
 
     def ask(self) -> None:
         """Note that the model is asked."""
-        self.ask_at, self.has_new = math.inf, False
+        self.ask_at, self.has_new, self.asked = math.inf, False, self.rises
         self.move("ask")
 
-    def decide(self, rises: int) -> None:
-        """Note that the model was asked about so many times that the predicate became true."""
-        self.rises -= rises
+    def decide(self) -> None:
+        """Note that it was decided what the model was asked about."""
+        self.rises -= self.asked
         self.move("decide")
         if self.ask_at < math.inf:
             self.move("plan")

@@ -1,5 +1,6 @@
 """Watchers: proposed, approved, fired once, bounded to what was approved, and honest about what they did."""
 
+import asyncio
 import re
 import shutil
 import sqlite3
@@ -474,8 +475,14 @@ async def test_an_alarm_that_could_not_be_recorded_or_decided_before_the_hub_sto
 
 @pytest.mark.sqlite
 async def test_a_change_that_a_killed_hub_had_not_decided_is_decided_once_after_its_start(
-    tmp_path: Path, model: ScriptedModel
+    tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    finish = WatcherStore.finish
+
+    async def never_end(store: WatcherStore, entry: DecisionRow) -> None:
+        await finish(store, entry)
+        await asyncio.Event().wait()
+
     topic = "users/admin/events/level"
     watched = {"topics": {"level": {"topic": topic, "value": "data"}}, "instruction": "Tell me."}
     model.script = script(Hangs())
@@ -499,6 +506,8 @@ async def test_a_change_that_a_killed_hub_had_not_decided_is_decided_once_after_
         shutil.copytree(tmp_path / "home", killed, ignore=shutil.ignore_patterns("hub.db*", "lock"))
         copy_database(database, killed / "hub" / "hub.db")
     model.script = script(decides("notify"))
+    # It is decided and told when the hub is stopped, and no more.
+    monkeypatch.setattr(WatcherStore, "finish", never_end)
     for _ in range(2):
         async with open_home(killed, model_url=model.base_url) as home, home.client() as client:
             watching = Watching(home, None, None, client)
