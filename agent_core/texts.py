@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -145,10 +146,20 @@ def _quoted(value: Any) -> str:
     return text("'{text}'", text=escaped(value)) if isinstance(value, str) else str(value)
 
 
-@cache
 def catalogue(language: str) -> Mapping[str, str]:
     """Return the translations into a language by message; empty for English and where there are none."""
-    if language == _ENGLISH or language not in languages():
+    # A client may name any language: of those that there are none of, nothing is kept.
+    return _read(language) if language in languages() else {}
+
+
+def translations(context: str, language: str) -> Mapping[str, str]:
+    """Return the translations of one context into a language, by message."""
+    return _by_context(language).get(context, {}) if language in languages() else {}
+
+
+@cache
+def _read(language: str) -> Mapping[str, str]:
+    if language == _ENGLISH:
         return {}
     found: dict[str, str] = {}
     for entry in (files("agent_core") / "locale" / f"{language}.po").read_text("utf-8").split("\n\n"):
@@ -166,14 +177,12 @@ def catalogue(language: str) -> Mapping[str, str]:
 
 
 @cache
-def translations(context: str, language: str) -> Mapping[str, str]:
-    """Return the translations of one context into a language, by message."""
-    before = context + _CONTEXT
-    return {
-        each.removeprefix(before): said
-        for each, said in catalogue(language).items()
-        if each.startswith(before)
-    }
+def _by_context(language: str) -> Mapping[str, Mapping[str, str]]:
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for each, said in catalogue(language).items():
+        context, _, message = each.rpartition(_CONTEXT)
+        found[context][message] = said
+    return found
 
 
 @cache

@@ -83,7 +83,4 @@ def labels_of(skill: str, *, english: Mapping[str, str] = MappingProxyType({})) 
 
 
 def _common(language: str) -> Mapping[str, str]:
-    if language == _ENGLISH:
-        return _COMMON_ENGLISH
-    # A device may name any language: of those that there are none of, nothing is kept.
-    return translations("label", language) if language in languages() else {}
+    return _COMMON_ENGLISH if language == _ENGLISH else translations("label", language)

@@ -5,6 +5,7 @@ import pytest
 from pydantic import TypeAdapter
 from typing_extensions import TypeAliasType
 
+from agent_core import texts
 from agent_core.sentences.responses import (
     MAX_ANSWER,
     BadResponse,
@@ -12,6 +13,7 @@ from agent_core.sentences.responses import (
     failure_text,
     response_text,
 )
+from agent_core.skills.labels import Labels
 from agent_core.skills.skill import Unit
 from contracts.devices.registration import Method, MethodFlags
 from contracts.errors import CallError, ErrorCode, NotFound
@@ -158,3 +160,17 @@ def test_a_failure_is_told_without_control_characters_and_bounded(language: str)
     told = failure_text(CallError(ErrorCode.SKILL_ERROR, "no\x1b[2J paper" * 1_000), language=language)
     assert "\x1b" not in told
     assert len(told) <= MAX_ANSWER
+
+
+def test_of_languages_that_clients_make_up_nothing_is_kept() -> None:
+    def kept() -> int:
+        return sum(each.cache_info().currsize for each in vars(texts).values() if hasattr(each, "cache_info"))
+
+    def say(language: str) -> tuple[str, str, str]:
+        failed = failure_text(CallError(ErrorCode.BUSY, "it is busy"), language=language)
+        return response_text(method(), 1.5, language=language), failed, Labels({}, language)("on")
+
+    assert say("de") == ("1,5", "Das Gerät ist gerade beschäftigt. Versuch es gleich noch einmal.", "An")
+    before = kept()
+    assert {say(f"x{number}") for number in range(5)} == {("1.5", "It is busy.", "On")}
+    assert kept() == before
