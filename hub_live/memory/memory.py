@@ -396,8 +396,10 @@ def _listed(entries: Iterable[MemoryEntry]) -> str:
 
 
 def _line(entry: MemoryEntry) -> str:
-    when = f" ({entry.at:%Y-%m-%d}, {entry.by})" if entry.at is not None else ""
-    return f"- {entry.text}{when}"
+    if entry.at is None:
+        return f"- {entry.text}"
+    by = f", {entry.by}" if entry.by else ""
+    return f"- {entry.text} ({entry.at:%Y-%m-%d}{by})"
 
 
 def _named(entry: MemoryEntry) -> str:

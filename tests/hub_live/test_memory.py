@@ -241,6 +241,11 @@ async def test_what_followed_text_of_strangers_is_shown_as_theirs_and_only_where
     assert '<data from="outside" of="MEMORY.md">\n## Cats\n- Minka eats at six' in named.text
 
 
+async def test_of_an_entry_without_a_person_the_prompt_names_none(memory: Memory) -> None:
+    memory.path.write_text("- Bins go out <!-- at=2026-01-01T08:00:00Z -->\n")
+    assert "- Bins go out (2026-01-01)\n" in (await told(memory, "when do the bins go out?")).text
+
+
 async def test_of_a_large_memory_the_prompt_has_what_the_question_names(tmp_path: Path) -> None:
     memory = Memory(tmp_path / FILE_NAME)
     memory.path.write_text("".join(f"- The code of locker {n} is {n * 7}\n" for n in range(400)))
