@@ -17,7 +17,7 @@ class TurnRow(Table, table=True):
 
     Attributes:
         through: What the device or the login of the broker that asked is known by, where one did.
-        origin: See `contracts.chat.Exchange`.
+        origin: See `contracts.chat.messages.Exchange`.
         files: See `contracts.chat.messages.ChatFile`; the turn is ``untrusted`` where there are any.
         instance: The hub process that runs it; empty for a turn that a device pushed.
         outcome: See `contracts.chat.messages.TurnRecord`; likewise ``reason`` and ``replaced_by``.

@@ -6,7 +6,7 @@
 ``publishing``  what is published, kept equal to that, and taken back
 ``commands``    what Home Assistant asks for, as calls
 ``hub``         chat, watchers and messages
-``http``        the routes
+``operations``  the routes
 """
 
 import logging

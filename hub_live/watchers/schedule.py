@@ -117,12 +117,12 @@ class Schedule:
 
         zone = ZoneInfo(household.time_zone)
         observer = Observer(*place)
-        moment_of = sun.sunrise if self.sun == "sunrise" else sun.sunset
+        time_of = sun.sunrise if self.sun == "sunrise" else sun.sunset
         # The day before, because an offset moves its time into this one.
         for day in range(-1, _YEAR):
             date = (local + timedelta(days=day)).date()
             try:
-                at: datetime = moment_of(observer, date, tzinfo=zone) + self.offset
+                at: datetime = time_of(observer, date, tzinfo=zone) + self.offset
             except ValueError:
                 continue  # a polar day or night
             if at > local:

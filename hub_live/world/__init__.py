@@ -5,7 +5,7 @@
 ``entities``    those of them that there are
 ``world``       all of it, found by area, kind and name; also by the assistant
 ``section``     what a prompt says of it
-``http``        the same for programs
+``operations``  the same for programs
 """
 
 from hub_live.world.thing import Thing
