@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,8 +36,8 @@ _AUDIT_S: Final = 900
 _VALUES: Final = 50
 """Values that the device publishes before it leaves and comes back."""
 _MB: Final = 1024 * 1024
-_MEASURE: Final = "uss" if hasattr(psutil.Process().memory_full_info(), "uss") else "rss"
-"""Of memory: unique, or resident where the system does not tell."""
+_PRIVATE: Final = sys.platform == "linux"
+"""Whether the system tells which pages a process has written and shares with no other."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ _HEAD: Final = (
 async def soak(directory: Path, seconds: float, pause_s: float) -> None:
     """Use a home for so long, and print what it holds."""
     await install(sandbox_directory())
-    print("Memory is", {"uss": "unique (USS).", "rss": "resident (RSS)."}[_MEASURE], end="\n\n")
+    print("Memory is", "private (dirty pages)." if _PRIVATE else "resident (RSS).", end="\n\n")
     print(_HEAD, "|" + "---|" * len(Sample.__dataclass_fields__), sep="\n", flush=True)
     settings = f"[audit]\nkeep_days = {_AUDIT_S / 86_400}\n"
     home = home_of_a_person(directory / "house", sandbox_directory(), debug=False, settings=settings)
@@ -162,8 +163,10 @@ def _sample(house: House, person: Person, seconds: float) -> Sample:
 
 
 def memory_mb(process: psutil.Process) -> float:
-    """Return what a process has to itself: others may share the rest, and end or start meanwhile."""
-    return float(getattr(process.memory_full_info(), _MEASURE)) / _MB
+    """Return what a process has written; pages of files come and go with other processes and the system."""
+    if not _PRIVATE:
+        return float(process.memory_info().rss) / _MB
+    return sum(each.private_dirty for each in process.memory_maps()) / _MB
 
 
 def main() -> None:
