@@ -162,19 +162,24 @@ class SpokeRecord:
 
     async def outbox(self) -> list[TurnRecord]:
         """Return the first turns that the hub lacks, in their order: as many as fit into one push."""
-        rows = await self.database.rows(
-            "SELECT body FROM turn WHERE home = ? AND in_outbox AND state != 'running'"
-            " ORDER BY number LIMIT ?",
-            *(self.home, MAX_PUSHED),
-        )
-        page: list[TurnRecord] = []
-        size = 0
-        for (body,) in rows:
-            size += len(body.encode())
-            if page and size > limits.PUSH_BYTES:
-                break
-            page.append(TurnRecord.model_validate_json(body))
-        return page
+
+        def work(connection: sqlite3.Connection) -> list[TurnRecord]:
+            rows = connection.execute(
+                "SELECT body FROM turn WHERE home = ? AND in_outbox AND state != 'running'"
+                " ORDER BY number LIMIT ?",
+                (self.home, MAX_PUSHED),
+            )
+            page: list[TurnRecord] = []
+            size = 0
+            # One after the other: all of them may be a hundred times as large as a push.
+            for (body,) in rows:
+                size += len(body.encode())
+                if page and size > limits.PUSH_BYTES:
+                    break
+                page.append(TurnRecord.model_validate_json(body))
+            return page
+
+        return await self.database.run(work)
 
     async def pushed(self, turns: Iterable[str]) -> None:
         """Remove turns from the outbox."""

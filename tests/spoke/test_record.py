@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
@@ -148,6 +149,18 @@ async def test_a_push_is_bounded_and_never_empty(record: SpokeRecord) -> None:
     for number in range(MAX_PUSHED):
         await answered(record, asks(f"t{number}"))
     assert len(await outbox(record)) == MAX_PUSHED
+
+
+async def test_of_a_full_outbox_no_more_is_read_than_is_pushed(record: SpokeRecord) -> None:
+    for number in range(20):
+        await answered(record, asks(f"t{number}"), answer="x" * 500_000)
+    tracemalloc.start()
+    try:
+        await record.outbox()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5_000_000
 
 
 async def test_the_conversations_come_newest_first_with_their_first_question(
