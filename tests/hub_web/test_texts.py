@@ -153,6 +153,11 @@ def test_every_german_entry_has_its_message() -> None:
     assert unused == []
 
 
+def test_no_message_has_two_german_entries() -> None:
+    written = re.findall("^msgid", (ROOT / "agent_core/locale/de.po").read_text(), re.MULTILINE)
+    assert len(written) - 1 == len(catalogue("de"))  # the first one has the head
+
+
 def test_a_translation_has_no_other_values_than_its_message() -> None:
     def values(message: str) -> set[str]:
         return set(re.findall(r"\{(\w+)", message))

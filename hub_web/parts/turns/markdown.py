@@ -90,7 +90,8 @@ def rendered(text: str) -> str:
 
 def _task(item: re.Match[str]) -> str:
     is_done = item[2] != " "
-    label = html.escape(text_of_page("done") if is_done else text_of_page("not done"), quote=True)
+    said = text_of_page("done") if is_done else text_of_page.of("a task", "not done")
+    label = html.escape(said, quote=True)
     checked = " checked" if is_done else ""
     return (
         f'<li class="sb-task">{item[1] or ""}<input type="checkbox" disabled aria-label="{label}"{checked}> '
