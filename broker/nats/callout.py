@@ -18,7 +18,7 @@ from contracts.access import Action, Principal, whole_rights
 from contracts.addresses import is_loopback, source_of_host
 from contracts.claims import Claims
 from contracts.errors import Forbidden, StorageError, StrawberryError, TooManyRequests, Unauthorized
-from contracts.rates import TokenBuckets, complaint_limit
+from contracts.rates import Clock, TokenBuckets, complaint_limit
 
 __all__ = ["SUBJECT", "Callout", "login_name"]
 
@@ -40,13 +40,15 @@ class Callout:
         issuer: nkeys.KeyPair,
         check: LoginCheck,
         read_revoked: Callable[[Claims], Awaitable[bool]] | None = None,
+        *,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._issuer = issuer
         self._check = check
         self._read_revoked = read_revoked
         burst, per_second = limits.NATS_REFUSALS
-        self._refusals = TokenBuckets(burst=burst, per_second=per_second)
-        self._complaints = complaint_limit()
+        self._refusals = TokenBuckets(burst=burst, per_second=per_second, clock=clock)
+        self._complaints = complaint_limit(clock)
 
     async def answer(self, message: Msg) -> None:
         """Answer one request; it is a JWT of the server, and so is the answer."""

@@ -347,7 +347,9 @@ async def test_a_model_that_is_not_there_is_told_with_the_command_that_gets_it(o
     ],
 )
 async def test_each_trouble_is_left_for_the_next_model(ollama_with: Serve, reply: object, says: str) -> None:
-    server = ollama_with([reply, Says(text="Here.")], models=[QWEN, FakeModel("other")])
+    # By model: one whose time is over while its length is asked is never sent the question.
+    replies = {"qwen3:4b": reply, "other": Says(text="Here.")}
+    server = ollama_with(lambda seen: replies[seen.body["model"]], models=[QWEN, FakeModel("other")])
     impatient = {"first_token_s": 0.3} if isinstance(reply, Hangs) else {}
     async with asking(server, "qwen3:4b", "other", first=impatient) as gateway:
         events = await ask(gateway)
