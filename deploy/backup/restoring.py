@@ -19,6 +19,7 @@ from deploy.backup.contents import ASIDE, Rules, units
 from deploy.backup.reading import staged_files
 from deploy.directory import STAGE, Home
 from deploy.settings.settings import find_database
+from hub_registry.access.hub_key import is_empty
 from hub_registry.storage.copying import copy_rows
 from hub_registry.storage.restoring import settle
 from hub_registry.storage.store import opened
@@ -54,7 +55,9 @@ def check_unused(home: Home) -> None:
                 what=what,
                 hint="Stop it first.",
             )
-    if isinstance(place := find_database(home), str):
+    place = find_database(home)
+    # To open an empty one would make its tables, and then no home could begin in it.
+    if isinstance(place, str) and not is_empty(place):
         with closing(opened(place)) as database:
             database.claim()
 

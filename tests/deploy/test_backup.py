@@ -24,7 +24,7 @@ from contracts.claims import Claims, PrincipalKind
 from contracts.errors import ConfigError, Unauthorized
 from deploy.backup import writing
 from deploy.backup.reading import staged_files, unpack
-from deploy.backup.restoring import complete, has_data, plan
+from deploy.backup.restoring import check_unused, complete, has_data, plan
 from deploy.backup.writing import MANIFEST, write_backup
 from deploy.cli.main import main
 from deploy.directory import Home
@@ -32,7 +32,7 @@ from deploy.home.maintenance import Maintenance
 from deploy.home.running import Restart
 from deploy.service.notify import ServiceManager
 from deploy.settings.settings import read_database
-from hub_registry.access.hub_key import load_hub_key
+from hub_registry.access.hub_key import is_empty, load_hub_key
 from hub_registry.access.token_rows import TokenRequest
 from hub_registry.registry import Registry, open_registry
 from hub_registry.settings import RegistrySettings
@@ -674,6 +674,14 @@ def test_nothing_is_decided_while_another_hub_uses_the_database(home, monkeypatc
         assert main(["restore", str(file), "--replace", "--yes", "--passphrase-file", str(secret)]) == 1
     assert "another hub uses the database" in capsys.readouterr().err
     assert not home.restore_plan.exists()
+
+
+def test_a_restore_that_was_not_begun_leaves_an_empty_database_empty(tmp_path):
+    require(postgresql.programs() is not None, postgresql.HINT)
+    url = postgresql.database("home_to_begin")
+    (tmp_path / "strawberry.toml").write_text(f'[database]\nurl = "{url}"\n')
+    check_unused(Home(tmp_path))
+    assert is_empty(url)
 
 
 def test_a_replica_restores_nothing_while_the_others_may_run(home):
