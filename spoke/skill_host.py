@@ -84,6 +84,8 @@ class SkillHost:
     ) -> None:
         self._own = {skill.name for skill in own}
         self._folders = folders
+        # What of the folders is in place; while they are loaded again, they are ahead of it.
+        self._found = folders.found
         found = (skill for skill in folders.found.skills if skill.name not in self._own)
         self._runner = SkillRunner([*own, *found], settings=settings, sink=sink, zone=zone)
         # Why the version before that of the file is offered.
@@ -229,14 +231,14 @@ class SkillHost:
     @property
     def problems(self) -> list[LoadProblem]:
         kept = (_goes_on(name, why) for name, why in self._kept.items())
-        return [*self._folders.found.problems, *self._runner.problems, *kept]
+        return [*self._found.problems, *self._runner.problems, *kept]
 
     @property
     def registrations(self) -> list[Registration]:
         """The registrations to publish; complete once the context is entered."""
         skills = self._runner.skills
         kept = {name: Unavailable(kind="saved", reason=why.reason) for name, why in self._kept.items()}
-        failed = self._folders.found.outdated | kept | self._runner.life.reasons
+        failed = self._found.outdated | kept | self._runner.life.reasons
         loaded = [
             skill.registration.model_copy(update={"unavailable": failed[name]})
             if name in failed
@@ -244,7 +246,7 @@ class SkillHost:
             for name, skill in skills.items()
             if name != INSTALLATION_SKILL
         ]
-        not_loaded = self._folders.found.unavailable | self._not_loaded
+        not_loaded = self._found.unavailable | self._not_loaded
         return [
             *loaded,
             *(
@@ -308,6 +310,7 @@ class SkillHost:
                 _log.warning("%s was loaded: %s", skill.name, waits.text)
             else:
                 _log.info("%s was loaded", skill.name)
+        self._found = self._folders.found
         _report(problems)
 
     def admit(self, call: Call, skill: str, method: str) -> None:

@@ -31,6 +31,19 @@ class KettleSkill(Skill):
         return {version}
 '''
 
+MY_LAMP = """
+import asyncio
+from spoke import Skill
+
+
+class LampSkill(Skill):
+    async def setup(self) -> None:
+        await asyncio.sleep(0.1)
+
+    def mine(self) -> int:
+        return 7
+"""
+
 
 def kettle(version: int, doc: str = "Return the version.") -> str:
     return KETTLE.format(version=version, doc=doc)
@@ -116,13 +129,13 @@ async def test_a_setting_that_a_saved_skill_needs_can_be_given(
 async def test_skills_come_and_go_with_their_files_and_take_the_place_of_samples(
     hub: StandInHub, bus: BusSide, place: Place
 ) -> None:
-    sample, mine = "turn_on", "class LampSkill:\n    def mine(self) -> int:\n        return 7\n"
+    sample = "turn_on"
     place.add_skill("kettle.py", kettle(1))
     async with open_spoke(place.settings(hub, samples=("lamp",)), token=hub.invite()) as spoke:
         await bus.online()
         assert set(spoke.skills) == {"JournalSkill", "KettleSkill", "LampSkill"}
         await bus.call(sample, skill="LampSkill")
-        place.add_skill("mine.py", mine)
+        place.add_skill("mine.py", MY_LAMP)
         await wait_for(lambda: "sample left out" in [each.what for each in spoke.problems], "the other lamp")
         assert await bus.call("mine", skill="LampSkill") == 7
         (place.skills / "mine.py").unlink()
