@@ -51,6 +51,7 @@ class Journal:
     def __init__(self, store: Store | None) -> None:
         self.store = store
         self._batch = _Batch()
+        self._flushing = asyncio.Lock()
         self._alive: dict[str, datetime] = {}
 
     def skill(self, device: str, key_id: str, skill: RegisteredSkill) -> None:
@@ -70,8 +71,12 @@ class Journal:
 
     async def flush(self) -> None:
         """Write what was noted, signs of life excepted; what cannot be written now stays noted."""
-        if (store := self.store) is None or not self._batch:
-            return
+        # Once this returns, what another call had begun to write is written, too.
+        async with self._flushing:
+            if (store := self.store) is not None and self._batch:
+                await self._write_batch(store)
+
+    async def _write_batch(self, store: Store) -> None:
         batch, self._batch = self._batch, _Batch()
         try:
             await store.write(lambda session: _write(session, batch))
@@ -144,13 +149,14 @@ async def follow(store: Store, directory: Directory, journal: Journal, *, hub_id
 
     What changes here meanwhile stays.
     """
-    # What is newer here is in the database first.
+    before = {entry.id: (entry, entry.device, dict(entry.registered)) for entry in directory.entries()}
+    # What is newer here is in the database first. A skill that comes meanwhile is not of those before: it is
+    # missing there because it is new, not because another process removed it.
     await journal.flush()
     if journal.store is not None:
         await directory.approvals.flush(journal.store)
     else:
         directory.approvals.leave_unwritten()
-    before = {entry.id: (entry, entry.device, dict(entry.registered)) for entry in directory.entries()}
 
     def stored(session: Session) -> tuple[Sequence[DeviceRow], dict[tuple[str, str], str]]:
         digest = func.encode(func.sha256(func.convert_to(RegistrationRow.payload, "UTF8")), "hex")

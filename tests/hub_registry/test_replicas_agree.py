@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +29,7 @@ from hub_registry.access.token_rows import TokenRequest
 from hub_registry.bus.hub_presence import HubPresence
 from hub_registry.bus.service import RegistryService
 from hub_registry.devices.devices import DeviceChange
+from hub_registry.devices.journal import follow
 from hub_registry.devices.presence import HighWater
 from hub_registry.devices.registrations import read_registration
 from hub_registry.registry import Registry, open_registry
@@ -217,6 +219,37 @@ async def test_what_is_newer_here_is_not_taken_back_by_what_another_stores(repli
     assert "MediaSkill" in one.directory.get(device.id).skills
 
 
+@pytest.mark.parametrize("is_writing", [True, False])
+async def test_skills_that_come_while_changes_of_another_are_read_stay(
+    replicas: Replicas, is_writing: bool
+) -> None:
+    one = replicas.one
+    device, key = await one.devices.add("Radio", owner="admin"), KeyPair.generate()
+    await one.enrolment.enrol((await one.invite(device.id)).token, key.public.jwk())
+    goes_on = threading.Event()
+
+    def register(skill: str) -> None:
+        made = registration(skill)
+        payload = Seal(one.hub_id, key).seal(topics.SKILL.build(device=device.id, skill=skill), made)
+        read = read_registration(payload, hub_id=one.hub_id, device=device.id, skill=skill, key=key.public)
+        one.directory.put_skill(device.id, read)
+        one.journal.skill(device.id, key.kid, read)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(one.store.write(lambda _: goes_on.wait(30)))
+        register("MediaSkill")
+        one.directory.approvals.leave_unwritten()
+        if is_writing:
+            tasks.create_task(one.journal.flush())
+        following = tasks.create_task(follow(one.store, one.directory, one.journal, hub_id=one.hub_id))
+        await asyncio.wait({following}, timeout=0.1)
+        register("LampSkill")
+        goes_on.set()
+    entry = one.directory.get(device.id)
+    assert entry is not None
+    assert entry.registered.keys() == {"MediaSkill", "LampSkill"}
+
+
 async def test_a_decision_at_a_leader_that_was_replaced_does_not_count(replicas: Replicas) -> None:
     one, other = replicas.one, replicas.other
     device, key = await one.devices.add("Radio", owner="admin"), KeyPair.generate()
@@ -228,6 +261,7 @@ async def test_a_decision_at_a_leader_that_was_replaced_does_not_count(replicas:
     one.journal.skill(device.id, key.kid, read)
     await one.journal.flush()
     await one.directory.approvals.flush(one.store)
+    await eventually(lambda: other.directory.public_key(device.id) == key.public)
     await eventually(lambda: "MediaSkill" in other.directory.get(device.id).skills)
     entry, name = one.directory.get(device.id), made.methods[0].name
     assert entry is not None
