@@ -88,7 +88,6 @@ class SkillHost:
         self._found = folders.found
         found = (skill for skill in folders.found.skills if skill.name not in self._own)
         self._runner = SkillRunner([*own, *found], settings=settings, sink=sink, zone=zone)
-        # Why the version before that of the file is offered.
         # By skill whose version before stays, why the new one cannot be set up.
         self._kept: dict[str, Unavailable] = {}
         self._not_loaded: dict[str, Unavailable] = {}
