@@ -31,7 +31,8 @@ _NO_SCHEMA: Final = "3F000"
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 # Another one that writes may have stored while this one waited for the lock; it sees that.
 _BEGIN_WRITING: Final = (
-    f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {{}}; SELECT pg_advisory_xact_lock({_WRITER})"
+    f"BEGIN; SET LOCAL lock_timeout = {{}}; SELECT pg_advisory_xact_lock({_WRITER}); "
+    "SET LOCAL lock_timeout TO DEFAULT"
 )
 _END_STOPPED: Final = f"""
     SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -40,7 +41,8 @@ _END_STOPPED: Final = f"""
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND wait_event = 'ClientRead' AND state_change < now() - interval '{{}} ms'
 """  # noqa: S608  constants
-"""Ends the session of a process that was stopped within a batch, for which the server has no limit."""
+"""Ends the session of a process that was stopped while it wrote. The server's own limit would also end one
+that is only slow and that no other waits for, and does not count within a batch of statements."""
 _USED: Final = "strawberry_used"
 
 
@@ -183,18 +185,17 @@ class Candidacy:
             if self._session is None:
                 self._open()
             assert self._session is not None
-            self.keep()
             return bool(self._session.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LEAD})").scalar_one())
 
     def keep(self) -> None:
-        """Keep the session alive, and end the session of a leader that was stopped while it wrote.
+        """Keep the session alive.
 
         Raises:
             DatabaseError: If the session is gone, and the lock with it.
         """
         with self._lock:
             assert self._session is not None
-            self._session.exec_driver_sql(_END_STOPPED.format(limits.DATABASE_STOPPED_MS))
+            self._session.exec_driver_sql("SELECT 1")
 
     def close(self) -> None:
         """Release the lock."""
@@ -293,12 +294,27 @@ def _begin(connection: Connection) -> None:
 
     driver: Any = connection.connection.driver_connection
     try:
-        # As a prepared statement it would have to be one command.
-        writing = _BEGIN_WRITING.format(limits.DATABASE_STOPPED_MS)
-        driver.execute(writing if options.get(WRITES, False) else _BEGIN_READING, prepare=False)
+        if options.get(WRITES, False):
+            _begin_writing(driver)
+        else:
+            driver.execute(_BEGIN_READING, prepare=False)
     except psycopg.Error as error:
         connection.invalidate(error)
         raise OperationalError("BEGIN", None, error) from None
+
+
+def _begin_writing(driver: Any) -> None:
+    import psycopg
+
+    while True:
+        try:
+            # As a prepared statement it would have to be one command.
+            driver.execute(_BEGIN_WRITING.format(limits.DATABASE_WAIT_MS), prepare=False)
+        except psycopg.errors.LockNotAvailable:
+            driver.execute("ROLLBACK")
+            driver.execute(_END_STOPPED.format(limits.DATABASE_STOPPED_MS))
+        else:
+            return
 
 
 def _note_use(_connection: Any, record: Any) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import re
 import threading
+import time
 from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
@@ -198,22 +199,28 @@ async def test_work_goes_on_after_a_restart_of_the_server(
 
 
 @pytest.mark.sqlite
-async def test_a_process_that_stops_while_it_writes_does_not_stop_the_others(
+async def test_a_process_that_stops_while_it_writes_does_not_stop_the_others_and_one_that_is_slow_goes_on(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hub_registry.limits.DATABASE_STOPPED_MS", 100)
+    monkeypatch.setattr("hub_registry.limits.DATABASE_WAIT_MS", 100)
     begun, goes_on = threading.Event(), threading.Event()
 
     def stopped(session: Session) -> None:
-        session.get(TurnRow, ("ann", "t0"))
+        session.connection()
         begun.set()
         goes_on.wait(60)
+        fill(session)
+
+    def slow(session: Session) -> None:
+        session.connection()
+        time.sleep(0.3)
         fill(session)
 
     async with open_store(url) as one, open_store(url) as other, asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(_refused(one.write(stopped)))
         await asyncio.to_thread(begun.wait)
-        await other.write(fill)
+        await other.write(slow)
         goes_on.set()
         await writing
         assert await one.read(lambda session: session.get(TurnRow, ("ann", "t0")))

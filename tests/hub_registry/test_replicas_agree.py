@@ -392,23 +392,18 @@ def test_giving_the_lead_away_in_a_lost_session_is_no_error(url: str) -> None:
     database.close()
 
 
-def test_who_may_lead_ends_the_session_of_one_that_was_stopped_within_a_batch(
+def test_who_writes_ends_the_session_of_one_that_was_stopped_within_a_batch(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = PostgreSQL(url)
+    monkeypatch.setattr(limits, "DATABASE_STOPPED_MS", 100)
+    monkeypatch.setattr(limits, "DATABASE_WAIT_MS", 100)
     with psycopg.connect(url, autocommit=True) as stopped:
-        stopped.execute(f"SELECT pg_advisory_lock({_WRITER})")
-        leading, candidacy = Candidacy(database.engine), Candidacy(database.engine)
-        assert leading.gain()
-        with monkeypatch.context() as patched:
-            patched.setattr(limits, "DATABASE_STOPPED_MS", 0)
-            assert not candidacy.gain()
-        with database.writing.begin() as connection:
-            connection.exec_driver_sql("SELECT 1")
-        with pytest.raises(psycopg.OperationalError):
-            stopped.execute("SELECT 1").fetchone()
-    leading.close()
-    candidacy.close()
+        with suppress(psycopg.OperationalError), stopped.pipeline():
+            stopped.execute(f"SELECT pg_advisory_lock({_WRITER})").fetchone()
+            with database.writing.begin() as connection:
+                connection.exec_driver_sql("SELECT 1")
+        assert stopped.closed
     database.close()
 
 
