@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NoReturn, cast
@@ -241,9 +241,9 @@ class ConversationRecord:
                 same = and_(col(TurnRow.at) == next_.at, col(TurnRow.turn) < before)
                 query = query.where(or_(col(TurnRow.at) < next_.at, same))
             query = query.order_by(col(TurnRow.at).desc(), col(TurnRow.turn).desc())
-            rows = session.exec(query.execution_options(yield_per=limit))
             # A page that is short is the last one, so another row takes the place of one that is left out.
-            return readable(rows, record_of, most=limit)[::-1]
+            with closing(session.exec(query.execution_options(yield_per=limit))) as rows:
+                return readable(rows, record_of, most=limit)[::-1]
 
         return await self._store.read(work, asker=through or user)
 
