@@ -221,9 +221,10 @@ class Cluster:
         leader, latest = await asyncio.to_thread(self.leader)
         os.kill(self.house.processes[name].pid, signal.SIGKILL)
         began = time.monotonic()
-        await self._next_chat(name, began)
+        waits = [self._next_chat(name, began)]
         if name == leader or term is not None:
-            await self._followed(latest if term is None else term, began)
+            waits.append(self._followed(latest if term is None else term, began))
+        await asyncio.gather(*waits)
         await asyncio.to_thread(Command(self.house, name, self.house.home_of(name)).start)
         await eventually(lambda: not self.is_ready(name), what=f"{name} to be back")
         self.times.note("a replica that starts: ready", time.monotonic() - began)
